@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import subprocess
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,9 +16,11 @@ from devtools.experiment import MINION
 from devtools.lab.container import Container, Lab
 from devtools.lab.recipes import PREFIX
 from tests.lab.engine import NEW, OLD, QUICK
-from tests.lab.scene import FINAL
+from tests.lab.jobs import ENGINE
+from tests.lab.pings import Pings
+from tests.lab.scene import FINAL, TELLS
 from tests.lab.test_slots import SOURCE, Slotted
-from tests.lab.test_slots_hosts import ALL, FIRST
+from tests.lab.test_slots_hosts import AFTER, ALL, BEFORE, FIRST
 
 PROGRAM = f"{PREFIX}/bin/salt-minion"
 WORK = "/var/tmp/work"
@@ -150,3 +154,73 @@ def test_each_series_up_and_down_below_one_keeper(
         assert scene.answers() == (version or FIRST)
         assert scene.runs_on()
     assert scene.container.read(WORK).split() == list("01234")
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1200)
+def test_below_a_keeper_pings_beside_an_update_are_all_answered_once(
+    lab: Lab, site: Path, begin: Callable[[Any], Any]
+) -> None:
+    """What is published during the restart is published again; it prints how long pings took."""
+    words = {"config": QUICK, "master_config": {**ENGINE, **TELLS}}
+    scene: Contained = begin(Contained(lab, site, OLD, **words))
+    scene.up()
+    scene.build(NEW)
+    jid = str(scene.master.ask("new_jid")["jid"])
+    scene.master.wait(lambda: scene.call("safeupdate.accepted", [jid]) == {}, 60, "the ledger")
+    for version in (NEW, OLD):
+        with Pings(scene, rate=4, most=10) as pings:
+            scene.master.wait(lambda: len(pings.sent) >= BEFORE, 120, "pings before the update")
+            began = time.time()
+            if version == NEW:
+                update = scene.ask_for(version)
+            else:
+                update = scene.call("safeupdate.rollback", timeout=300)["update"]
+            record = scene.ended(update, 600)
+            assert scene.answers() == version
+            most = len(pings.sent) + AFTER
+            scene.master.wait(lambda most=most: len(pings.sent) >= most, 120, "pings after it")
+        assert record["phase"] == "committed", record
+        before, during = pings.took(0, began), pings.took(began, math.inf)
+        print(
+            f"to {version}: {len(pings.sent)} pings, lost {pings.lost()}, twice {pings.twice()}; "
+            f"the longest one {max(during):.2f} s, before the update {max(before):.2f} s"
+        )
+        assert (pings.lost(), pings.twice()) == (0, 0)
+
+
+class Supervised(Contained):
+    """One whose keeper is no first process: its supervisor of an update outlives it."""
+
+    def start(self) -> None:
+        line = f"mount --bind /var/tmp/run /run && echo $$ > /var/tmp/keeper && exec {PROGRAM}"
+        self.container.run(["mkdir", "-p", "/var/tmp/run"])
+        self.process = self.container.popen(["unshare", "--mount", "sh", "-c", line])
+
+    def stop(self) -> None:
+        """Stop the keeper, as whoever has started it does that."""
+        self.container.run(["kill", self.container.read("/var/tmp/keeper").strip()])
+        self.process.wait(120)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("when", ["at once", "after its watch"])
+def test_a_keeper_that_somebody_stops_in_the_midst_can_be_started_again(
+    lab: Lab, site: Path, begin: Callable[[Any], Any], when: str
+) -> None:
+    config = {"safeupdate": {"stable_interval": 3, "watch_timeout": 60}}
+    scene: Supervised = begin(Supervised(lab, site, OLD, config=config))
+    scene.up()
+    scene.build(NEW)
+    update = scene.ask_for(NEW)
+    scene.wait_phase("watching")
+    scene.stop()
+    if when != "at once":
+        scene.wait_phase(*FINAL, timeout=600)
+    scene.start()
+    record = scene.wait_phase(*FINAL, timeout=600)
+    print(f"{when}: {record['phase']}: {record['reason']}")
+    assert record["id"] == update
+    assert scene.answers() == (NEW if record["phase"] == "committed" else OLD), record
+    assert scene.call("cmd.run", "echo works") == "works"
