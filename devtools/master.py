@@ -154,6 +154,14 @@ class Master:
         # It may be started with other settings now.
         self._use = None
 
+    def kill(self) -> None:
+        """End master and helpers as a power cut does; what is on its disk stays."""
+        for process in reversed(self._processes):
+            kill_group(process)
+            process.wait()
+        self._processes.clear()
+        self._use = None
+
     def give_back(self, *, usable: bool = True) -> None:
         """Leave a master that was taken to the next scene, which finds no trace of this one."""
         if usable and self._use is not None and self._processes:

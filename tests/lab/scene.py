@@ -42,7 +42,9 @@ FINAL = ("committed", "failed", "postponed", "cancelled", "rolled_back")
 class Scene:
     """One minion of *version* with the extension, its master, and packages on offer."""
 
-    # Where this minion is: its service, its configuration, its cache, the directory of its tree.
+    # What this minion is called, and where it is: its service, its configuration, its cache, the
+    # directory of its tree.
+    name = MINION
     unit = "salt-minion"
     config_dir = "/etc/salt"
     cache_dir = "/var/cache/salt"
@@ -61,14 +63,17 @@ class Scene:
         master_config: Mapping[str, Any] | None = None,
     ) -> None:
         layers = [self._extension(lab, site)]
-        self.master = Master.take(lab, config=master_config or TELLS, pythonpath=site)
+        self.master = self._master(lab, site, master_config or TELLS)
         self.failed = False
         self.container: Container = self._prepared(lab, version, offers, layers)
         # Each minion of a host has directories of its own.
         ours = of_minion({"conf_file": f"{self.config_dir}/minion"})[0]
         self.state_dir, self.run_dir = ours.state_dir, ours.run_dir
-        settings = {**(self._set_up() if set_up else {}), **(config or {})}
+        settings = {**(self._set_up() if set_up else {}), **(config or {}), "id": self.name}
         self.container.write(f"{self.config_dir}/minion.d/lab.conf", minion_config(settings))
+
+    def _master(self, lab: Lab, site: Path, config: Mapping[str, Any]) -> Master:
+        return Master.take(lab, config=config, pythonpath=site)
 
     def _set_up(self) -> dict[str, Any]:
         """Return what the state would write, so that it takes no restart."""
@@ -92,7 +97,7 @@ class Scene:
     def up(self) -> Scene:
         self.master.start()
         self.container.up()
-        self.master.wait_minion(MINION, 90)
+        self.master.wait_minion(self.name, 90)
         return self
 
     def enable(self) -> None:
@@ -116,13 +121,13 @@ class Scene:
         (self.master.files / f"{name}.sls").write_text(text)
 
     def publish(self, function: str, *args: Any, **kwargs: Any) -> str:
-        return self.master.publish(function, *args, target=MINION, tgt_type="list", **kwargs)
+        return self.master.publish(function, *args, target=self.name, tgt_type="list", **kwargs)
 
     def call(self, function: str, *args: Any, timeout: float = 120, **kwargs: Any) -> Any:
-        return self.master.call(function, *args, minion=MINION, timeout=timeout, **kwargs)
+        return self.master.call(function, *args, minion=self.name, timeout=timeout, **kwargs)
 
     def returned(self, jid: str, timeout: float = 180) -> dict[str, Any]:
-        return self.master.wait_return(jid, MINION, timeout)
+        return self.master.wait_return(jid, self.name, timeout)
 
     def salt_call(self, *words: str, check: bool = True, timeout: float = 180) -> Any:
         argv = [self.call_program, "--out", "json", "--log-level", "quiet", *words]
@@ -216,7 +221,7 @@ class Scene:
 
     def answers(self, timeout: float = 90) -> str:
         """Return the version that the running minion tells, once it answers."""
-        self.master.wait_minion(MINION, timeout)
+        self.master.wait_minion(self.name, timeout)
         return str(self.call("test.version"))
 
     def pid(self) -> str:

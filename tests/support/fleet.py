@@ -18,6 +18,7 @@ from saltext_safeupdate.core.record.phase import Phase
 from saltext_safeupdate.core.record.store import Store
 from saltext_safeupdate.master import orders
 
+from . import at_once
 from .masters import kill_all
 from .packages import Database
 from .waiting import LONGEST
@@ -166,12 +167,4 @@ class Guest(Daemon):
 
 def most_at_once(guests):
     """Return how many of them were in an update at the same time, at most."""
-    moments = []
-    for guest in guests:
-        for begin, end in guest.intervals():
-            moments += [(begin, 1), (end, -1)]
-    now = most = 0
-    for _, change in sorted(moments):
-        now += change
-        most = max(most, now)
-    return most
+    return at_once.most_at_once(each for guest in guests for each in guest.intervals())
