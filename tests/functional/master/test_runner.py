@@ -138,7 +138,7 @@ def test_an_orchestration_is_told_of_the_failure(client):
 @pytest.mark.parametrize("name", ["check", "versions"])
 def test_an_orchestration_is_told_how_a_look_at_the_fleet_ended(client, monkeypatch, name, retcode):
     """Salt calls what is drawn for a person a failure, whatever it says."""
-    found = {"rows": [], "retcode": retcode}
+    found = {"at": 0.0, "rows": {}, "retcode": retcode}
 
     class Stocktaking:
         @staticmethod
@@ -150,7 +150,7 @@ def test_an_orchestration_is_told_how_a_look_at_the_fleet_ended(client, monkeypa
     monkeypatch.setattr(stocktaking, "expected", lambda *_: ["a"])
     monkeypatch.setattr(stocktaking, "made", lambda opts: Stocktaking)
     told = client.cmd(f"safeupdate.{name}", full_return=True, print_event=False)
-    assert told["return"]["rows"] == []
+    assert told["return"]["rows"] == {}
     assert told["success"] is not bool(retcode)
 
 
