@@ -71,7 +71,7 @@ def plain(lines: Iterable[Line]) -> str:
 
 def shown(told: str, zone: object = UTC) -> str:
     """Return a text with its times in that zone, in lines that fit; see :func:`.times.zone`."""
-    # A time in another zone is longer, and one that is broken is none any more.
+    # First the zone: such a time may be longer, and one that a line end breaks is not found.
     return wrapped_text(in_zone(told, zone))
 
 
