@@ -18,7 +18,7 @@ from typing import Any
 
 from salt.exceptions import SaltException
 
-from ..core.errors import InputError
+from ..core.errors import InputError, one_line
 from ..core.host import processes
 from . import account as accounts
 from . import replies
@@ -50,8 +50,15 @@ PACE = 0.2
 # Bytes of all answers to one question of a runner.
 MOST_BYTES = 256 << 20
 ASK = "ask"
+# What is said if nobody could be asked: that is no silence of minions.
+_REFUSED = (
+    "This master does not publish the question, so no minion was asked: {}. Nothing was started. "
+    "See the log of the master; if its 'publisher_acl_blacklist' keeps its own user, or functions "
+    "of 'safeupdate', from being published, allow them there."
+)
 
 Heard = Callable[[str, bytes], object]
+Refused = Callable[[str], object]
 Publish = Callable[[str, Sequence[str], str, Sequence[Any]], object]
 
 
@@ -64,6 +71,7 @@ class _Question:
     timeout: float
     heard: Heard
     over: Callable[[], object]
+    refused: Refused
     open: int = 0
 
 
@@ -112,16 +120,18 @@ class Questions:
         timeout: float,
         heard: Heard = lambda minion, packed: None,
         over: Callable[[], object] = lambda: None,
+        refused: Refused = lambda why: None,
         urgent: bool = False,
     ) -> None:
         """
         Ask minions, at once or a little later: many are asked in several publications.
 
         *heard* gets each answer, packed, with the minion whose it is; *over* is called when all
-        have answered or had *timeout* seconds. What is *urgent* is published before the rest.
+        have answered or had *timeout* seconds. *refused* gets why some of them could not be asked:
+        they are none that do not answer. What is *urgent* is published before the rest.
         """
         names = sorted(set(minions))
-        question = _Question(fun, arg, timeout, heard, over)
+        question = _Question(fun, arg, timeout, heard, over, refused)
         parts = [names[at : at + MOST_MINIONS] for at in range(0, len(names), MOST_MINIONS)]
         question.open = len(parts)
         (self._urgent if urgent else self._outbox).extend((question, part) for part in parts)
@@ -167,6 +177,7 @@ class Questions:
             log.error(
                 "safeupdate: %d minions cannot be asked %s: %s", len(minions), question.fun, err
             )
+            question.refused(one_line(err) or type(err).__name__)
             self._end(jid)
 
     def _end(self, jid: str) -> None:
@@ -183,6 +194,7 @@ class _Asked:
     What a runner has asked, and what was answered since that was written down last.
 
     The *number* is that of a call in the account with this *file*: in another one it is another's.
+    *why* says why minions could not be asked, if somebody was *heard* or not.
     """
 
     number: int
@@ -190,8 +202,18 @@ class _Asked:
     room: int = MOST_BYTES
     answers: list[tuple[str, bytes]] = field(default_factory=list)
     over: bool = False
+    heard: bool = False
+    why: str = ""
+
+    @property
+    def outcome(self) -> dict[str, Any]:
+        return {"error": _REFUSED.format(self.why)} if self.why and not self.heard else {}
+
+    def refuse(self, why: str) -> None:
+        self.why = why
 
     def hear(self, minion: str, packed: bytes) -> None:
+        self.heard = True
         if len(packed) <= self.room:
             self.room -= len(packed)
             self.answers.append((minion, packed))
@@ -219,6 +241,7 @@ class Asker:
             timeout=given["timeout"],
             heard=asked.hear,
             over=asked.end,
+            refused=asked.refuse,
         )
 
     def tick(self) -> None:
@@ -233,7 +256,7 @@ class Asker:
                 self._calls.add_answers(asked.number, asked.answers)
                 asked.answers = []
             if asked.over:
-                self._calls.finish(asked.number, {})
+                self._calls.finish(asked.number, asked.outcome)
                 self._open.remove(asked)
 
     def _file(self) -> int:
@@ -256,7 +279,7 @@ def ask(
     It is for processes of runners: they wait for all answers, *timeout* seconds at most. Who has
     not answered is missing; what is no answer, such as an error, is a :class:`replies.Failed`.
     *arg* are the arguments, by place or by name. Raises InputError for a function that minions
-    are not asked, SafeUpdateError if the engine is not there.
+    are not asked, SafeUpdateError if the engine is not there, or the master does not publish it.
     """
     if fun not in FUNCTIONS:
         raise InputError(f"Minions are not asked {fun}.")

@@ -4,6 +4,7 @@ import os
 import types
 
 import pytest
+from salt.exceptions import PublishError
 
 from saltext_safeupdate.core.errors import InputError, SafeUpdateError
 from saltext_safeupdate.master import account as accounts
@@ -24,6 +25,8 @@ class Site:
     def __init__(self, path):
         self.opts = {"cachedir": str(path)}
         self.now, self.says, self.published = 100.0, {}, []
+        # What is not published, by minion, and why.
+        self.refused = {}
         self.account = Account(path_of(self.opts))
         self.notes, self.answers = Notes(), Notes()
         table = {p.name: p.replace for p in Keeper(self.account, self.notes, self.answers).table()}
@@ -41,6 +44,8 @@ class Site:
         return Desk(asking, mailbox, self.answers, clock=lambda: self.now)
 
     def pub(self, tgt, fun, arg, tgt_type, jid, **extra):
+        for error in (self.refused[name] for name in tgt if name in self.refused):
+            raise error
         self.published.append((tgt, fun, arg, extra))
         self.prep_pub(self, tgt, jid, {"fun": fun, "arg": arg}, extra, [])
         for minion in self.says:
@@ -79,6 +84,18 @@ def test_each_gives_its_own_answer_and_who_is_silent_is_missing(site):
 
 
 TABLES = ("calls", "answers")
+
+
+def test_what_the_master_does_not_publish_is_no_silence_of_minions(site):
+    """With 'publisher_acl_blacklist' it may keep its own user from it."""
+    site.says = {f"m{number:03}": number for number in range(201)}
+    site.refused = dict.fromkeys(site.says, PublishError("Authorization error occurred."))
+    with pytest.raises(SafeUpdateError, match=r"Authorization error .*publisher_acl_blacklist"):
+        site.ask(site.says)
+    assert site.published == []
+    # If a part of them cannot be asked, the answers of the others count.
+    del site.refused["m200"]
+    assert site.ask(site.says) == {"m200": 200}
 
 
 def test_hundreds_are_asked_in_parts_and_arguments_have_names(site):
