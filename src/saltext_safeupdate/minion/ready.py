@@ -31,8 +31,8 @@ _MOMENT = 0.3
 _PATIENCE = 5.0
 # Seconds until it waits for its master: Salt connects as soon as its loop goes on.
 _ASKED = 0.02
-# The function of our engine, as Salt's process for an engine is given it.
-_ENGINE = "safeupdate.start"
+# Our engine, as the configuration names it. Salt calls its function ``start``.
+_ENGINE = "safeupdate"
 
 _begun: list[int] = []
 _threshold: list[int] = []
@@ -183,7 +183,7 @@ def _start(add: Callable[..., Any], manager: Any, *given: Any) -> None:
 
 
 def _is_engine(args: Any) -> bool:
-    return isinstance(args, tuple | list) and len(args) > 1 and args[1] == _ENGINE
+    return isinstance(args, tuple | list) and len(args) > 1 and args[1] == f"{_ENGINE}.start"
 
 
 def _loop() -> Any:
