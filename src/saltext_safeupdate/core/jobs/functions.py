@@ -10,33 +10,36 @@ it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from enum import Flag, auto
 
 
-class Kind(Flag):
-    """The properties of a function. It may have several."""
+class Kind:
+    """
+    The properties of a function. It may have several: they add up.
+
+    They are plain numbers: each salt-call creates this class, and an enumeration takes longer.
+    """
 
     ORDINARY = 0
     # It changes nothing and costs little. It is not recorded: if a restart loses it, the master
     # publishes it again and it runs again. salt-call runs it while jobs are held, because nothing
     # can hold a job of salt-call.
-    LOOKS = auto()
+    LOOKS = 1
     # It shows or steers an update or jobs, so it is needed just while other jobs are held. If it
     # ends a job that hangs, the update would otherwise wait for that job without end. It starts at
     # once, without a share of the jobs lock: no update waits for it.
-    AT_ONCE = auto()
+    AT_ONCE = 2
     # It waits for the end of an update. Until then it is held in the ledger, without a process.
-    WAITS = auto()
+    WAITS = 4
     # Nobody waits for its answer any more when the minion is back, or it concerns that moment only:
     # it is never redelivered.
-    MOMENTARY = auto()
+    MOMENTARY = 8
     # It may begin again if a restart interrupted it: a state run returns the recorded results of
     # the states that it had finished.
-    RESUMABLE = auto()
+    RESUMABLE = 16
     # If it is called inside a transaction of transactional-update, the running minion gets the
     # request when the transaction is closed. Every other function of safeupdate is refused there:
     # the database, the locks and the service of the minion are hidden.
-    AFTER_TRANSACTION = auto()
+    AFTER_TRANSACTION = 32
 
 
 # The minion's main process answers these two itself while jobs are held, and starts nothing.
@@ -69,7 +72,7 @@ QUEUEING = frozenset(
 )
 
 # By name, or by "module.*" for all functions of a module.
-TABLE: dict[str, Kind] = {
+TABLE: dict[str, int] = {
     "grains.equals": Kind.LOOKS,
     "grains.filter_by": Kind.LOOKS,
     "grains.get": Kind.LOOKS,
@@ -135,7 +138,7 @@ TABLE: dict[str, Kind] = {
 }
 
 
-def kind(fun: object) -> Kind:
+def kind(fun: object) -> int:
     """Return the properties of a function. Several functions in one job are an ordinary job."""
     if not isinstance(fun, str):
         return Kind.ORDINARY
@@ -148,12 +151,12 @@ def kind(fun: object) -> Kind:
 
 def is_recorded(fun: object) -> bool:
     """Tell whether the ledger records the job."""
-    return Kind.LOOKS not in kind(fun)
+    return not Kind.LOOKS & kind(fun)
 
 
 def starts_at_once(fun: object) -> bool:
     """Tell whether a job from a master starts although jobs are held."""
-    return Kind.AT_ONCE in kind(fun)
+    return bool(Kind.AT_ONCE & kind(fun))
 
 
 def needs_lock(fun: object) -> bool:
@@ -163,17 +166,17 @@ def needs_lock(fun: object) -> bool:
 
 def needs_hooks(fun: object) -> bool:
     """Tell whether its process needs our hooks: one that only reads does not, unless it is ours."""
-    return Kind.LOOKS not in kind(fun) or str(fun).startswith("safeupdate.")
+    return not Kind.LOOKS & kind(fun) or str(fun).startswith("safeupdate.")
 
 
 def waits_for_update(fun: object) -> bool:
     """Tell whether the job only waits for the end of an update."""
-    return Kind.WAITS in kind(fun)
+    return bool(Kind.WAITS & kind(fun))
 
 
 def is_redelivered(fun: object) -> bool:
     """Tell whether a master publishes it again for a minion that missed it."""
-    return Kind.MOMENTARY not in kind(fun)
+    return not Kind.MOMENTARY & kind(fun)
 
 
 def ended(fun: object, arg: object) -> str:
@@ -198,14 +201,14 @@ def ends(fun: object, arg: object) -> str | None:
 
 def is_resumable(fun: object) -> bool:
     """Tell whether it may begin again, whatever 'safeupdate:rerun' says."""
-    return Kind.RESUMABLE in kind(fun)
+    return bool(Kind.RESUMABLE & kind(fun))
 
 
 def is_asked_after_transaction(fun: object) -> bool:
     """Tell whether the running minion does it when the transaction with the request is closed."""
-    return Kind.AFTER_TRANSACTION in kind(fun)
+    return bool(Kind.AFTER_TRANSACTION & kind(fun))
 
 
-def named(wanted: Kind) -> list[str]:
+def named(wanted: int) -> list[str]:
     """Return the names and patterns with this property."""
-    return sorted(name for name, found in TABLE.items() if wanted in found)
+    return sorted(name for name, found in TABLE.items() if wanted & found)
