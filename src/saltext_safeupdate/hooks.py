@@ -1,9 +1,10 @@
 """
-Put the hooks into this process: all of them, or none.
+Install the hooks in this process: all of them, or none.
 
-Whatever Salt loads of this extension first calls :func:`install`. If this Salt is not known, or
-the database is that of another minion of the host, nothing of it is replaced: jobs run as with
-plain Salt, it is logged once, and ``safeupdate.check`` tells of it.
+
+The first part of this extension that Salt loads calls :func:`install`. If this Salt is not known,
+or the database belongs to another minion of the host, nothing is replaced: jobs run as with plain
+Salt, the log says so once, and ``safeupdate.check`` reports it.
 """
 
 from __future__ import annotations
@@ -35,10 +36,10 @@ _foreign: list[str] = []
 
 def install(opts: Mapping[str, Any]) -> bool:
     """
-    Install the hooks if this minion is set up for them; say whether they are there.
+    Install the hooks if this minion is set up for them; return whether they are there.
 
-    A child process has the hooks of its parent. What is not valid in the configuration is
-    logged, and its default applies: an error would fail every job.
+    A child process has the hooks of its parent. An invalid setting is logged, and its default
+    applies: an error would fail every job.
     """
     if _installed:
         return True
@@ -65,7 +66,7 @@ def install(opts: Mapping[str, Any]) -> bool:
 
 
 def start(opts: Mapping[str, Any]) -> None:
-    """Have this process, the main one of a minion, and its children go on with one version."""
+    """Keep this process, the main one of a minion, and its children at one version of the code."""
     if installed_by() != os.getpid():
         return
     from .minion import ready
@@ -82,7 +83,7 @@ def _take_own_code(opts: Mapping[str, Any]) -> None:
 
 
 def _once_ready(opts: Mapping[str, Any]) -> None:
-    """Do in the main process of a minion what its start does not wait for."""
+    """Do the work in the main process of a minion that its start does not wait for."""
     if installed_by() != os.getpid():
         return
     from .minion import changed, own_code, ready
@@ -93,7 +94,7 @@ def _once_ready(opts: Mapping[str, Any]) -> None:
 
 
 def announce(opts: Mapping[str, Any]) -> None:
-    """Say to a minion that is handed over that this one, the next, has the hooks."""
+    """Tell the earlier minion of a handover that this one, the next, has the hooks."""
     if installed_by() != os.getpid():
         return
     from .minion import handing_over
@@ -102,12 +103,12 @@ def announce(opts: Mapping[str, Any]) -> None:
     try:
         handing_over.announce(host.settings, host.store)
     except SafeUpdateError as err:
-        # The one before it takes no job then.
+        # Then the earlier one takes no job.
         log.error("safeupdate: %s", err)
 
 
 def table() -> list[Patch]:
-    """Return what is replaced in this process; empty if nothing is."""
+    """Return the functions that are replaced in this process; empty if none are."""
     return list(_replaced)
 
 
@@ -120,41 +121,41 @@ def adopt(function: Any) -> None:
 
 
 def returners(opts: Mapping[str, Any], functions: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return Salt's returners, for what is returned in the place of a job."""
+    """Return Salt's returners, for returns on behalf of a job."""
     from .ordering import loaders
 
     return loaders.returners(opts, functions)
 
 
 def installed_by() -> int:
-    """Return the PID of the process that installed them for this one; 0 if none did."""
+    """Return the PID of the process that installed the hooks for this one; 0 if none did."""
     return _installed.get("pid", 0)
 
 
 def minion_has_them(opts: Mapping[str, Any]) -> bool:
-    """Tell whether the minion's main process has the hooks: its children have them then."""
+    """Return whether the minion's main process has the hooks, and so its children have them."""
     if _is_salt_call(opts) or not opts.get("multiprocessing", True):
         return installed_by() != 0
-    # If the minion has none, the executor puts them into the job's own process.
+    # If the minion has none, the executor installs them in the job's own process.
     return installed_by() not in (0, os.getpid())
 
 
 def is_late() -> bool:
     """
-    Tell whether this child of a minion is the first process that has them.
+    Return whether this child of a minion is the first process with the hooks.
 
-    The extension could not be loaded when the minion started: what its main process does has none.
+    The extension could not be loaded when the minion started: its main process has none.
     """
     return installed_by() == os.getpid()
 
 
 def stood_down() -> str:
-    """Return why this process leaves Salt as it is although it is set up; empty if it does not."""
+    """Return why this process has no hooks although it is set up; empty if it has."""
     return _stood_down[0] if _stood_down else ""
 
 
 def foreign() -> str:
-    """Return why the places of this minion's settings are another minion's; empty if not."""
+    """Return why the directories in this minion's settings are another minion's; empty if not."""
     return _foreign[0] if _foreign else ""
 
 
@@ -162,7 +163,7 @@ def _is_foreign(host: Host) -> bool:
     try:
         reason = host.claim()
     except SafeUpdateError as err:
-        # Jobs run without a database, too.
+        # Jobs run without a database as well.
         log.error("safeupdate: %s", err)
         return False
     if reason:
@@ -182,9 +183,9 @@ def _hands_over(host: Host) -> bool:
 
 
 def _table(host: Host) -> list[Patch]:
-    """Return what is to be replaced. Raise UnknownSaltError if Salt lacks even its place."""
+    """Return the functions to replace. Raise UnknownSaltError if Salt lacks even their modules."""
     try:
-        # Salt is imported here, and not by whoever only reads this module.
+        # Imports Salt, so not at the top of this module.
         from .minion import patches as minion
         from .ordering import old_tree
         from .ordering import patches as ordering
@@ -206,7 +207,7 @@ def _table(host: Host) -> list[Patch]:
         if _is_ours(err):
             # A part of this package is missing or cut short: it is only partly installed.
             raise
-        # Whatever else keeps ours from being loaded leaves Salt as it is.
+        # Any other error while ours is loaded leaves Salt as it is.
         if not isinstance(err, ImportError | AttributeError):
             patches.tell("the table of functions", err)
         raise patches.unknown([str(err) or type(err).__name__]) from err

@@ -1,4 +1,4 @@
-"""What has to say yes before a wave begins, or before it is over: gates, and a person."""
+"""Gates, and a person, that have to say yes before a wave begins, or before it is over."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from .actions import Action, Check, Tell
 from .plan import Wave
 from .rollout import Mode, Rollout, since
 
-# Seconds from one question to a gate to the next.
+# Seconds between two questions to a gate.
 INTERVAL = 60.0
 BEFORE, AFTER = "before", "after"
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a gate has said to the question of that number, and *why*."""
+    """The answer of a gate to the question of that number, and *why*."""
 
     gate: str
     number: int
@@ -26,32 +26,32 @@ class Verdict:
 
 def hear(rollout: Rollout, verdicts: Iterable[Verdict], now: float) -> None:
     """
-    Take what gates have said into account: only what answers one of the questions under way.
+    Take verdicts of gates into account, if they answer one of the questions under way.
 
-    A gate that takes long is asked again meanwhile, and says what it was asked at first.
+    If a gate takes long, it is asked again meanwhile, and answers the first question.
     """
     for each in verdicts:
         moment, _, gate = rollout.gate.partition(" ")
         if gate != each.gate or not gate:
             continue
         if not rollout.gate_from <= each.number <= rollout.gate_number:
-            # It was asked before something else, or before the rollout stood.
+            # The question was about something else, or from before the rollout stopped.
             continue
         if each.opens:
             rollout.passed[_key(rollout, moment, gate)] = rollout.elapsed
             rollout.note(now, f"the gate {gate} says yes {moment} wave {rollout.wave + 1}")
             rollout.gate, why = "", ""
         else:
-            # What was asked before that is out of date.
+            # Earlier questions are out of date.
             rollout.gate_from = each.number
             told = each.why or "it does not say why"
             why = f"waits {moment} wave {rollout.wave + 1}: the gate {gate} says no: {told}"
-        # One that stands says why it does.
+        # A rollout that has stopped says why.
         rollout.why = why if rollout.mode is Mode.RUNNING else rollout.why
 
 
 def closed(rollout: Rollout, moment: str, wave: Wave, now: float) -> tuple[bool, list[Action]]:
-    """Tell whether a gate is still closed, and what is to be done: ask it, or stop."""
+    """Return whether a gate is still closed, and the next actions: ask it, or stop."""
     wanted = rollout.plan.request.of(wave.group)
     for name in lacks(rollout, moment, wave):
         if rollout.gate != f"{moment} {name}":
@@ -68,14 +68,14 @@ def closed(rollout: Rollout, moment: str, wave: Wave, now: float) -> tuple[bool,
 
 
 def lacks(rollout: Rollout, moment: str, wave: Wave) -> list[str]:
-    """Return the gates of the wave that is under way that have not said yes, in their order."""
+    """Return the gates of the present wave that have not said yes, in their order."""
     wanted = rollout.plan.request.of(wave.group)
     names = wanted.gate_before if moment == BEFORE else wanted.gate_after
     return [name for name in names if _key(rollout, moment, name) not in rollout.passed]
 
 
 def forget(rollout: Rollout) -> None:
-    """Note that nobody may begin now: no gate is asked, and that is no time in which it says no."""
+    """Note that nobody may begin now: no gate is asked, and this time does not count as a no."""
     if not rollout.gate.startswith(f"{BEFORE} "):
         return
     rollout.gate = ""
@@ -97,7 +97,7 @@ def _key(rollout: Rollout, moment: str, name: str) -> str:
 
 
 def pause_after(rollout: Rollout, over: int, now: float) -> list[Action]:
-    """Pause if a person is to look after the wave of that number (from 0), which is *over*."""
+    """Pause if a person has to look after the wave with the number *over* (from 0)."""
     waves = rollout.plan.waves
     if over + 1 >= len(waves):
         return []
@@ -110,6 +110,6 @@ def pause_after(rollout: Rollout, over: int, now: float) -> list[Action]:
     told = what.get(when, f"wave {over + 1}")
     rollout.mode = Mode.PAUSED
     rollout.why = f"{told} are done" if when != "waves" else f"{told} is done"
-    rollout.why += ", and somebody is to look: 'resume' goes on, 'abort' ends it"
+    rollout.why += ", and a person has to look: 'resume' continues, 'abort' ends it"
     rollout.note(now, f"paused: {rollout.why}")
     return [Tell("paused", {"why": rollout.why, "by": ""})]

@@ -1,16 +1,16 @@
-"""Lines that fit a terminal: what is longer goes on in the next line, and nothing is lost."""
+"""Lines that fit a terminal: a longer one continues in the next line, and nothing is lost."""
 
 from __future__ import annotations
 
 import itertools
 import unicodedata
 
-# Parts of a line with what they mean, as in :mod:`.text`.
+# Parts of a line with their kinds, as in :mod:`.text`.
 Line = list[tuple[str, str]]
 
 # Columns that each terminal has.
 WIDTH = 80
-# How far what goes on is indented. No line of ours is: nothing that a minion says looks like one.
+# Indentation of continued lines. Our own lines have less, so no text of a minion looks like one.
 INDENT = 8
 
 
@@ -20,7 +20,7 @@ def columns(text: str) -> int:
 
 
 def fitting(text: str, width: int) -> str:
-    """Return what of a text fits into so many columns."""
+    """Return the beginning of a text that fits into so many columns."""
     if columns(text) <= width:
         return text
     end = 0
@@ -30,12 +30,12 @@ def fitting(text: str, width: int) -> str:
 
 
 def wrapped(line: Line, width: int = WIDTH) -> list[Line]:
-    """Return a line as lines that fit, broken behind a comma or a word if that is possible."""
+    """Return a line as lines that fit, broken after a comma or a word if possible."""
     cells = [(char, kind) for part, kind in line for char in part]
     result = []
     while columns(_text(cells).rstrip()) > width:
         fits = len(fitting(_text(cells), width))
-        # What fits may end just before a space.
+        # The part that fits may end just before a space.
         told = _text(cells)[: fits + 1]
         comma = told.rfind(", ") + 1
         space = comma if comma > fits // 2 else told.rfind(" ")

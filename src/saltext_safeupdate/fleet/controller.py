@@ -1,7 +1,7 @@
 """
-What a rollout does next: a function of what is stored, what minions have said, and the time.
+The next actions of a rollout: a function of the stored data, the minions' answers, and the time.
 
-Everything is decided here and nothing is done.
+This module decides everything and does nothing.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from .judge import Report
 from .plan import Wave
 from .rollout import Minion, Mode, Rollout, Step, since, time_between
 
-# Seconds until a minion whose update was postponed or refused for now is asked again; and after so
-# many times, until which its wave waits for it alone.
+# Seconds until a minion is asked again whose update was postponed or refused for now: the first
+# three times, in which its wave waits for it, and later.
 ATTEMPT_INTERVAL, BUSY_INTERVAL = 300.0, 1800.0
 MOST_TRIES = 3
-# As many canaries have to roll a version back until it is kept from everybody.
+# The number of canaries that have to roll a version back until it is kept from all minions.
 QUARANTINE = 2
 
 
@@ -35,11 +35,11 @@ def advance(
     drained: Mapping[str, str] = MappingProxyType({}),
 ) -> list[Action]:
     """
-    Take the reports into account and return what is to be done; *now* is in epoch seconds.
+    Take the reports into account and return the next actions; *now* is in epoch seconds.
 
-    *because* is why the version is kept from everybody, and *kept* what it is called there; empty
-    if it is not. *verdicts* are those of gates. *drained* is on whose hosts people work, and why.
-    Store the rollout before anything of that is done.
+    *because* is why the version is kept from all minions, and *kept* its name in the quarantine;
+    empty if it is not. *verdicts* come from gates. *drained* are the minions on whose hosts people
+    work, and why. Store the rollout before any of the actions.
     """
     if rollout.mode.final:
         return []
@@ -56,7 +56,7 @@ def advance(
     if (wave := rollout.current) is not None and not _is_over(rollout, wave):
         closed, asked = _before(rollout, wave, now)
         actions += asked
-        # While its windows are closed, those of other groups that come back begin.
+        # While its windows are closed, minions of other groups that come back begin.
         starts = starts and not (closed and gates.is_open(rollout, wave.group, now))
     if not starts:
         rollout.counting = None
@@ -71,7 +71,7 @@ def advance(
     return actions
 
 
-# -- what minions say ----------------------------------------------------------------------
+# -- answers of minions --------------------------------------------------------------------
 
 
 def _listen(rollout: Rollout, reports: Iterable[Report], now: float) -> list[Action]:
@@ -95,18 +95,18 @@ def _moved(rollout: Rollout, name: str, before: Step, now: float) -> list[Action
     if minion.step is Step.DONE:
         minion.done = minion.part + 1
         if minion.done <= rollout.part:
-            # The others are further: somebody has gone on without it, or had it try again.
-            rollout.note(now, f"{name}: done, and what the others have come to is next")
+            # The others are further: somebody has resumed without it, or had it try again.
+            rollout.note(now, f"{name}: done, and continues with the goal of the others")
             ending.to_next_goal(minion)
             return []
     if minion.step is Step.CANCELLED and rollout.mode is Mode.RUNNING:
-        # It says so only now, and somebody has gone on meanwhile.
+        # It says so only now, and somebody has resumed meanwhile.
         minion.come_to(Step.WAITING)
         minion.tries = 0
     if minion.step is Step.TO_REBOOT:
         minion.seconds = rollout.elapsed - minion.asked
     elif before is Step.TO_REBOOT:
-        # Its time runs from the boot: nobody knew when that would be.
+        # Its time starts with the boot: nobody knew when that would be.
         minion.asked = rollout.elapsed - (minion.seconds if minion.step.settled else 0.0)
     if minion.step is Step.WAITING:
         interval = BUSY_INTERVAL if minion.tries >= MOST_TRIES else ATTEMPT_INTERVAL
@@ -116,10 +116,10 @@ def _moved(rollout: Rollout, name: str, before: Step, now: float) -> list[Action
     elif minion.step.settled or minion.step is Step.TO_REBOOT:
         minion.busy_since = None
     if before.settled and minion.step.settled and minion.step is not Step.DONE:
-        # One verdict after the other would have the wave soak, and the history grow, for ever.
+        # With one verdict after the other, the wave would soak, and the history grow, forever.
         return []
     if minion.step.bad or minion.step is Step.DONE:
-        # Somebody may have gone on without it, but not with this.
+        # Somebody may have resumed without it, but not with this failure.
         minion.forgiven = False
     if minion.step.settled:
         minion.settled_at = rollout.elapsed
@@ -130,20 +130,20 @@ def _moved(rollout: Rollout, name: str, before: Step, now: float) -> list[Action
 
 
 def _time_out(rollout: Rollout) -> None:
-    """Note who is away, and who takes too long."""
+    """Note which minions are away, and which take too long."""
     for name, minion in rollout.minions.items():
         if minion.silent_since is None and minion.staged != "asked" and not minion.step.active:
-            # Of thousands most only wait, or are done.
+            # Most of thousands only wait, or are done.
             continue
         wanted = rollout.plan.of(name)
         if minion.step.active and rollout.elapsed - minion.asked > wanted.minion_timeout:
-            last = f"it was {minion.phase or 'asked'} when it was heard of last"
+            last = f"the last that is known of it is '{minion.phase or 'asked'}'"
             why = f"has not ended after {wanted.minion_timeout:g} s; {last}"
             _timed_out(rollout, name, minion, why)
         if minion.step is Step.TO_REBOOT and _silent(rollout, minion) > wanted.minion_timeout:
             why = f"has not come back from its reboot after {wanted.minion_timeout:g} s"
             _timed_out(rollout, name, minion, why)
-        # Who was not asked anything cannot have kept silent.
+        # A minion that was not asked anything is not silent.
         if _silent(rollout, minion) > wanted.silence_timeout:
             minion.away = True
         if minion.staged == "asked" and rollout.elapsed - minion.staging > wanted.minion_timeout:
@@ -154,12 +154,12 @@ def _timed_out(rollout: Rollout, name: str, minion: Minion, why: str) -> None:
     minion.come_to(Step.TIMED_OUT, why)
     rollout.note(rollout.looked, f"{name}: {why}")
     minion.settled_at = rollout.elapsed
-    # As with all that is bad: somebody may have gone on without it before that.
+    # As with every failure: somebody may have resumed without it before that.
     minion.forgiven = False
 
 
 def _silent(rollout: Rollout, minion: Minion) -> float:
-    """Return for how long a minion has answered nothing that it was asked, in seconds."""
+    """Return for how many seconds a minion has left every question unanswered."""
     return 0.0 if minion.silent_since is None else since(rollout, minion.silent_since)
 
 
@@ -167,7 +167,7 @@ def _silent(rollout: Rollout, minion: Minion) -> float:
 
 
 def _judge_wave(rollout: Rollout, now: float) -> list[Action]:
-    """Stop, or go on to the next wave."""
+    """Stop, or continue with the next wave."""
     if rollout.mode in (Mode.ABORTING, Mode.STOPPED):
         return _quarantine(rollout)
     told = _quarantine(rollout)
@@ -182,13 +182,13 @@ def _judge_wave(rollout: Rollout, now: float) -> list[Action]:
 
 
 def _go_on(rollout: Rollout, wave: Wave, now: float) -> list[Action]:
-    """Go on to the next wave, once the last one has soaked and its gates say yes."""
+    """Continue with the next wave, once the last one has soaked and its gates say yes."""
     last = max((rollout.minions[name].settled_at for name in wave.minions), default=0.0)
     soaked = rollout.elapsed - max(last, rollout.wave_began)
     waves = len(rollout.plan.waves)
     if rollout.wave + 1 < waves and soaked < rollout.plan.request.of(wave.group).soak:
         return []
-    # If nobody of it has begun, too: who comes back later would pass a closed gate.
+    # Also if no minion of it has begun: one that comes back later would pass a closed gate.
     closed, asked = _before(rollout, wave, now)
     if not closed:
         closed, asked = checkpoints.closed(rollout, AFTER, wave, now)
@@ -202,17 +202,17 @@ def _go_on(rollout: Rollout, wave: Wave, now: float) -> list[Action]:
 
 
 def _before(rollout: Rollout, wave: Wave, now: float) -> tuple[bool, list[Action]]:
-    """Tell whether a gate before the wave is still closed, and ask it if somebody may begin."""
+    """Return whether a gate before the wave is still closed, and ask it if minions may begin."""
     if gates.open_now(rollout, now) and gates.is_open(rollout, wave.group, now):
         return checkpoints.closed(rollout, BEFORE, wave, now)
     checkpoints.forget(rollout)
-    # Nobody of it ever begins if its windows do not open again.
+    # No minion of it ever begins if its windows do not open again.
     shut = bool(checkpoints.lacks(rollout, BEFORE, wave))
     return shut and gates.next_begin(rollout, now) < window.NEVER, []
 
 
 def _without_enough(rollout: Rollout, wave: Wave, why: str, now: float) -> list[Action]:
-    """Stop, wait for those who are busy, or drained, or end without them."""
+    """Stop, wait for minions that are busy or drained, or end without them."""
     drained = maintenance.awaited(rollout, wave)
     awaited = [*_awaited(rollout, wave), *drained]
     if not awaited or _too_few(rollout, wave, awaited):
@@ -224,7 +224,7 @@ def _without_enough(rollout: Rollout, wave: Wave, why: str, now: float) -> list[
 
 
 def _quarantine(rollout: Rollout) -> list[Action]:
-    """Keep a version from everybody that two canaries have rolled back."""
+    """Keep a version that two canaries have rolled back from all minions."""
     version, _ = rollout.goal
     back = [
         name
@@ -233,9 +233,9 @@ def _quarantine(rollout: Rollout) -> list[Action]:
         for name in wave.minions
         if rollout.minions[name].step is Step.ROLLED_BACK
         and rollout.minions[name].part == rollout.part
-        # Whoever works on a host may have broken it.
+        # People who work on a host may have broken it.
         and not rollout.minions[name].drained
-        # Somebody has allowed it in spite of those: others have to roll it back.
+        # Somebody has allowed it in spite of these: others have to roll it back.
         and not (rollout.quarantined and rollout.minions[name].forgiven)
     ]
     if version and len(back) >= QUARANTINE and not rollout.because:
@@ -243,20 +243,20 @@ def _quarantine(rollout: Rollout) -> list[Action]:
         rollout.because = f"rolled back by {', '.join(back)} in rollout {rollout.plan.id}"
     if not rollout.because or rollout.kept:
         return []
-    # Until it is stored: a master may die before that.
+    # Again until it is stored: a master may die before that.
     return [Quarantine(rollout.keeps or rollout.plan.request.version, rollout.because)]
 
 
 def _kept_from_all(rollout: Rollout, because: str, kept: str, now: float) -> list[Action]:
-    """Stop, and take back what has not begun: the version is in quarantine by now."""
+    """Stop, and take back requests that have not begun: the version is in quarantine by now."""
     version = rollout.plan.request.version or kept
-    why = f"{version} is in quarantine: {because}. 'allow {kept or version}', then 'resume' goes on"
+    why = f"{version} is in quarantine: {because}. To continue: 'allow {kept or version}', 'resume'"
     stops = rollout.mode in (Mode.RUNNING, Mode.PAUSED)
     return (_stop(rollout, why, now) if stops else []) + sending.take_back(rollout, rollout.minions)
 
 
 def failures(rollout: Rollout) -> str:
-    """Return why what has failed stops the rollout; empty if it does not."""
+    """Return why the failures stop the rollout; empty if they do not."""
     counted = {
         name: minion
         for name, minion in rollout.minions.items()
@@ -287,7 +287,7 @@ def _described(minion: Minion) -> str:
 
 
 def _is_over(rollout: Rollout, wave: Wave) -> bool:
-    """Tell whether nobody of the wave is at work, about to begin, or to be rebooted."""
+    """Return whether no minion of the wave is at work, about to begin, or to be rebooted."""
     found = [rollout.minions[name] for name in wave.minions]
     return all(
         m.step.settled
@@ -298,19 +298,19 @@ def _is_over(rollout: Rollout, wave: Wave) -> bool:
 
 
 def _is_busy(minion: Minion) -> bool:
-    """Tell whether it was asked again and again, and has not begun for no fault of its own."""
+    """Return whether it was asked repeatedly, and has not begun through no fault of its own."""
     return minion.busy_since is not None and minion.tries >= MOST_TRIES
 
 
 def _awaited(rollout: Rollout, wave: Wave) -> list[str]:
-    """Return those of a wave that are busy, and have not been for too long."""
+    """Return the minions of a wave that are busy, and not for too long."""
     longest, known = rollout.plan.request.late_timeout, rollout.minions
     busy = [n for n in wave.minions if known[n].step is Step.WAITING and _is_busy(known[n])]
     return [name for name in busy if since(rollout, known[name].busy_since) < longest]
 
 
 def _too_few(rollout: Rollout, wave: Wave, awaited: Sequence[str] = ()) -> str:
-    """Return why too few of a wave that is over are done, or *awaited*; empty if enough are."""
+    """Return why too few minions of an ended wave are done or *awaited*; empty if enough are."""
     if rollout.wave + 1 >= len(rollout.plan.waves):
         return ""
     sample = rollout.plan.request.of(wave.group).sample
@@ -334,7 +334,7 @@ def _too_few(rollout: Rollout, wave: Wave, awaited: Sequence[str] = ()) -> str:
         for name in wave.minions
         if name not in done
     )
-    # Nobody can go on without them: they have shown nothing.
+    # The rollout cannot continue without them: they have shown nothing.
     held = "" if there else ". A new plan draws other canaries; or 'resume' when they are not held"
     return (
         f"only {len(done)} of {len(wave.minions)} minions of wave {rollout.wave + 1} are done, "
@@ -348,11 +348,11 @@ def _stop(rollout: Rollout, why: str, now: float) -> list[Action]:
     return [Tell("stopped", {"why": why})]
 
 
-# -- what is to be done --------------------------------------------------------------------
+# -- actions -------------------------------------------------------------------------------
 
 
 def _start(rollout: Rollout, now: float) -> list[Action]:
-    """Ask minions to update: those of this wave, and those that were away when theirs began."""
+    """Ask minions to update: of this wave, and of earlier ones if they were away then."""
     found: list[Action] = []
     room = standing.Room(rollout, standing.down(rollout))
     shut = gates.shut(rollout, now)
@@ -377,7 +377,7 @@ def _start(rollout: Rollout, now: float) -> list[Action]:
 
 def _begin(rollout: Rollout, name: str, minion: Minion) -> Action:
     if not sending.is_out(minion):
-        # Of an earlier request that may be at work, the same number asks what became of it.
+        # If an earlier request may be at work, the same number asks for its result.
         sending.number(rollout, minion)
     minion.tries += 1
     minion.come_to(Step.ASKED, "")
@@ -390,12 +390,12 @@ def _begin(rollout: Rollout, name: str, minion: Minion) -> Action:
 
 
 def _wait_for_room(rollout: Rollout, now: float, *, starts: bool) -> list[Action]:
-    """Say why nobody can begin, and stop if that does not end by itself."""
+    """Say why no minion can begin, and stop if that does not end by itself."""
     if rollout.mode is not Mode.RUNNING:
         rollout.full_since = None
         return []
     if not (starts and standing.counted(rollout)):
-        # Outside its windows, or before everybody was asked anew, it stays as it was.
+        # Outside its windows, or before all minions were asked again, it stays as it was.
         return []
     why = gates.full(rollout)
     if not why:

@@ -1,4 +1,4 @@
-"""How a rollout ends: when nothing more can come of it, and without whom."""
+"""How a rollout ends: when nothing more can happen, and without which minions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .rollout import Minion, Mode, Rollout, Step, since
 
 
 def end(rollout: Rollout, now: float) -> list[Action]:
-    """End the rollout if nothing more can come of it, or go on to what comes next."""
+    """End the rollout if nothing more can happen, or continue with the next part."""
     active = any(minion.step.active for minion in rollout.minions.values())
     if active or rollout.mode not in (Mode.ABORTING, Mode.RUNNING):
         return []
@@ -18,7 +18,7 @@ def end(rollout: Rollout, now: float) -> list[Action]:
         for minion in waiting:
             minion.come_to(Step.CANCELLED, "the rollout was aborted")
         return _close(rollout, Mode.ABORTED, now)
-    # One may say late that it is to be rebooted, when its wave is over.
+    # A minion may say late that it is to be rebooted, when its wave is over.
     awaited = [m for m in rollout.minions.values() if m.step is Step.TO_REBOOT]
     if rollout.current is not None or not all(map(goes_on_without, awaited)):
         return []
@@ -36,7 +36,7 @@ def end(rollout: Rollout, now: float) -> list[Action]:
 
 
 def leave(rollout: Rollout, late: Sequence[str], now: float) -> None:
-    """End with the wave that is under way: without the *late* ones, nobody may go on."""
+    """End with the present wave: without the *late* minions, no other may begin."""
     first = f"{late[0]} is {'drained' if rollout.minions[late[0]].drained else 'busy'}"
     for name, minion in rollout.minions.items():
         if minion.step is not Step.WAITING:
@@ -57,7 +57,7 @@ def _miss(minion: Minion) -> None:
 
 
 def _next_part(rollout: Rollout, now: float) -> list[Action]:
-    """Begin anew with the next goal, for all that have come to the one before."""
+    """Begin again with the next goal, for all minions that have reached the last one."""
     rollout.part += 1
     rollout.wave, rollout.wave_began, rollout.late_since = 0, rollout.elapsed, None
     for minion in rollout.minions.values():
@@ -81,5 +81,5 @@ def _close(rollout: Rollout, mode: Mode, now: float) -> list[Action]:
 
 
 def goes_on_without(minion: Minion) -> bool:
-    """Tell whether somebody has gone on although a reboot of the host is still to come."""
+    """Return whether somebody has resumed although the host is still to be rebooted."""
     return minion.step is Step.TO_REBOOT and minion.forgiven

@@ -5,24 +5,24 @@ from __future__ import annotations
 from . import standing, window
 from .rollout import Mode, Rollout, Step, since
 
-# Names that a reason has.
+# The number of names in a reason.
 _SHOWN = 3
 
 
 def open_now(rollout: Rollout, now: float) -> bool:
-    """Tell whether anybody may be started now, as far as the rollout is asked."""
+    """Return whether the settings of the rollout allow any start now."""
     if rollout.mode is not Mode.RUNNING or now < rollout.plan.request.at:
         return False
     return len(shut(rollout, now)) < len(_begun(rollout))
 
 
 def shut(rollout: Rollout, now: float) -> set[str]:
-    """Return the groups, of the waves that have begun, whose windows are closed."""
+    """Return the groups whose waves have begun and whose windows are closed."""
     return {group for group in _begun(rollout) if not is_open(rollout, group, now)}
 
 
 def is_open(rollout: Rollout, group: str, now: float) -> bool:
-    """Tell whether the windows of a group are open."""
+    """Return whether the windows of a group are open."""
     wanted = rollout.plan.request.of(group)
     return window.is_open(wanted.windows, now, wanted.closed)
 
@@ -34,9 +34,9 @@ def _begun(rollout: Rollout) -> list[str]:
 
 def next_begin(rollout: Rollout, now: float) -> float:
     """
-    Return when the wave that is under way may be started, in epoch seconds.
+    Return when the present wave may be started, in epoch seconds.
 
-    That is *now* if it may, and ``NEVER`` if it may never again.
+    This is *now* if it may be started now, and ``NEVER`` if it may never be started again.
     """
     wave = rollout.current or rollout.plan.waves[-1]
     wanted = rollout.plan.request.of(wave.group)
@@ -44,7 +44,7 @@ def next_begin(rollout: Rollout, now: float) -> float:
 
 
 def over(rollout: Rollout) -> str:
-    """Return that nobody may ever be started again, and somebody is still to be; else empty."""
+    """Say that minions are left that may never be started; empty if no minion is."""
     known, of = rollout.minions, rollout.plan.group_of
     waiting = {of[name] for name in rollout.begun() if known[name].step is Step.WAITING}
     at = max(rollout.looked, rollout.plan.request.at)
@@ -57,7 +57,7 @@ def over(rollout: Rollout) -> str:
 
 
 def full(rollout: Rollout) -> str:
-    """Return why nobody can begin although somebody is to; empty if it only takes its time."""
+    """Return why no minion can begin although one should; empty if that ends by itself."""
     known = rollout.minions
     if any(minion.step.active for minion in known.values()):
         return ""
@@ -65,16 +65,16 @@ def full(rollout: Rollout) -> str:
     held = {
         name: standing.holds(rollout, known[name])
         for name in standing.down(rollout)
-        # Who has only just not answered is asked again.
+        # A minion that has only just not answered is asked again.
         if known[name].away or not standing.in_doubt(rollout, known[name])
     }
     room, of = standing.Room(rollout, held), rollout.plan.group_of
-    # One that is to try again, and may be at work, takes its part already.
+    # A minion that is to try again, and may be at work, takes its part already.
     if not ready or any(room.has(name, name not in held) for name in ready):
         return ""
     most = rollout.plan.unavailable
     if room.left >= 1:
-        # There is room for others, and not for one more of its group.
+        # There is room for other minions, but not for one more of its group.
         group = of[ready[0]]
         most = rollout.plan.limits[group]
         held = {name: why for name, why in held.items() if of[name] == group}
@@ -83,13 +83,13 @@ def full(rollout: Rollout) -> str:
     where = f" of {of[ready[0]]}" if room.left >= 1 else ""
     return (
         f"nobody can begin: {most}{where} may be away at once, and {len(held)} "
-        f"{'is' if len(held) == 1 else 'are'}: {', '.join(told)}{more}. 'resume' goes on without "
-        "them"
+        f"{'is' if len(held) == 1 else 'are'}: {', '.join(told)}{more}. 'resume' continues "
+        "without them"
     )
 
 
 def never(rollout: Rollout) -> bool:
-    """Tell whether that lasts until somebody does something."""
+    """Return whether that lasts until somebody does something."""
     room = standing.Room(rollout, standing.given_up(rollout))
     if not any(room.has(name) for name in _ready(rollout)):
         return True
@@ -99,7 +99,7 @@ def never(rollout: Rollout) -> bool:
 
 
 def _ready(rollout: Rollout) -> list[str]:
-    """Return those who are to begin and answer, of the groups whose windows are open."""
+    """Return the minions that should begin and answer, in groups whose windows are open."""
     known, of = rollout.minions, rollout.plan.group_of
     closed = shut(rollout, rollout.looked)
     return [

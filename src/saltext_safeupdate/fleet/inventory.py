@@ -1,4 +1,4 @@
-"""What runs where: the newest answer of every minion, the sums, and what has drifted."""
+"""The inventory: the newest answer of every minion, the sums, and the drift."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from typing import Any
 
 from .versions import same
 
-# Seconds after which a minion that was not heard of counts as silent.
+# Seconds without an answer after which a minion counts as silent.
 SILENT = 86400.0
 # Characters and entries of an answer that are kept.
 LONGEST, MOST = 500, 50
 SCHEMA = 1
-# What minions have answered: a report; or that they have no such function, yet or at all; or
+# Kinds of answers: a report; that the minion does not have the function, yet or at all; or
 # something else.
 REPORT, PLAIN, SENSELESS, UNSUPPORTED = "report", "plain", "senseless", "unsupported"
 ANSWERS = (REPORT, PLAIN, SENSELESS, UNSUPPORTED)
-# What can have become of an update, and phases in which nothing is under way.
+# Results of an update, and phases in which nothing is under way.
 RESULTS = ("committed", "rolled_back", "failed", "postponed", "cancelled")
 QUIET = ("", "idle", "unknown", *RESULTS)
 _UNHEARD = {
@@ -31,29 +31,29 @@ _UNHEARD = {
 _REPAIRED = {"done": "repaired", "failed": "not repaired", "left": "left alone"}
 # Versions that the sums name.
 _SHOWN = 5
-# What Salt says of a function that a minion does not have.
+# Salt's messages about a function that a minion does not have.
 _NO_FUNCTION = ("is not available", "__virtual__ returned False")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Record:
     """
-    What a minion has said of itself, in its authenticated answer to a question.
+    The data of a minion about itself, from its authenticated answer to a question.
 
     answer
-        What kind of answer it was: ``report``, ``plain`` (it has no such function: the extension
-        is missing, or too old), ``unsupported`` (it can never have it), or ``senseless`` (an
-        error, or no report). Only a report says more; of the others *problems* has what was said.
+        The kind of the answer: ``report``, ``plain`` (it has no such function: the extension is
+        missing, or too old), ``unsupported`` (it can never have it), or ``senseless`` (an error, or
+        no report). Only a report says more; for the others, *problems* has the text.
     running, installed, intended
-        The version of Salt that runs, that the package manager knows, and that was asked for
+        The version of Salt that runs, that the package manager knows, and that was requested
         last.
     way
         How Salt was installed: the package manager, ``pip``, or ``unknown``.
     held
         Why rollouts leave it alone, by its own settings; empty if they do not.
     seen, drifting
-        When it answered, and since when it differs as this master has seen it (0 if it does not),
-        in epoch seconds.
+        When it answered, and since when this master has seen it differ (0 if it does not), in
+        epoch seconds.
     """
 
     minion: str
@@ -80,7 +80,7 @@ _NAMES = tuple(each.name for each in _FIELDS)
 
 @dataclass(frozen=True)
 class Drift:
-    """Something that is not as it should be, and what repairs it."""
+    """Something that is not as it should be, and its repair."""
 
     minion: str
     code: str
@@ -90,15 +90,15 @@ class Drift:
 
 
 def is_lacking(answer: object) -> bool:
-    """Tell whether Salt said in place of an answer that the minion does not have the function."""
+    """Return whether Salt answered that the minion does not have the function."""
     return isinstance(answer, str) and any(words in answer for words in _NO_FUNCTION)
 
 
 def from_answer(minion: str, answer: object, now: float, unsupported: str = "") -> Record:
     """
-    Return the record that an answer means. Nothing of it is trusted.
+    Return the record of an answer. No part of it is trusted.
 
-    *unsupported* is why a minion that has no such function can never have it.
+    *unsupported* is why a minion without the function can never have it.
     """
     if not isinstance(answer, Mapping):
         what = str(answer)[:LONGEST] if isinstance(answer, str) else type(answer).__name__
@@ -121,7 +121,7 @@ def from_answer(minion: str, answer: object, now: float, unsupported: str = "") 
 
 
 def text(told: object) -> str:
-    """Return one line of characters that a terminal shows; it obeys others."""
+    """Return one line of visible characters; a terminal would obey others."""
     if isinstance(told, str) and len(told) <= LONGEST and told.isprintable():
         return told
     text = " ".join(told[: 4 * LONGEST].split()) if isinstance(told, str) else ""
@@ -142,7 +142,7 @@ def from_data(data: object) -> Record:
             value = tuple(value) if isinstance(value, list | tuple) else None
             fits = value is not None and all(isinstance(part, str) for part in value)
         elif each.name in ("seen", "drifting"):
-            # What is not finite compares with nothing.
+            # Nothing can be compared with a number that is not finite.
             fits = isinstance(value, int | float) and 0 <= value < math.inf
         else:
             fits = isinstance(value, str) and (each.name != "minion" or value != "")
@@ -162,8 +162,8 @@ def roll_up(
     """
     Return the sums over the *expected* minions.
 
-    *heard* are those that have answered just now; if it is None, the age of an answer tells who
-    is silent.
+    *heard* are the minions that have just answered; if it is None, a minion is silent if its
+    answer is too old.
     """
     known = {record.minion: record for record in records}
     names = sorted(set(expected))
@@ -213,10 +213,10 @@ def rows(
     heard: Container[str] | None = None,
 ) -> dict[str, dict[str, Any]]:
     """
-    Return what is known of each of the *expected* minions.
+    Return the data about each of the *expected* minions.
 
     ``heard`` is ``report``, ``plain``, ``unsupported`` or ``senseless`` as in :class:`Record`,
-    ``silent`` if that is too old, or ``unknown`` if it has never answered.
+    ``silent`` if the answer is too old, or ``unknown`` if it has never answered.
     """
     found: dict[str, dict[str, Any]] = {}
     for name in sorted(set(expected)):
@@ -244,7 +244,7 @@ def line(row: Mapping[str, Any], now: float) -> str:
         running = f", ran {row['running']} then" if row["running"] else ""
         return f"silent for {_age(now - row['seen'])}{running}"
     if heard == PLAIN:
-        return "does not have this extension, or too old a one"
+        return "does not have this extension, or one that is too old"
     if heard == UNSUPPORTED:
         return f"unsupported: {'; '.join(row['problems'])}"
     if heard == SENSELESS:
@@ -277,7 +277,7 @@ def drift_summary(drifts: Iterable[Drift], minions: Sequence[str]) -> str:
 
 
 def lines(found: Mapping[str, Any], *, details: bool = False) -> list[str]:
-    """Return what is known, or what has drifted, as lines: the sums first, then the minions."""
+    """Return the inventory, or the drift, as lines: the sums first, then the minions."""
     shown = [found["summary"]]
     if found.get("only"):
         shown.append(f"{len(found['rows'])} of them are {' or '.join(found['only'])}")
@@ -308,7 +308,7 @@ def drift(
     now: float,
     heard: Container[str] | None = None,
 ) -> list[Drift]:
-    """Return what is not as it should be with one minion; *master* is its master's version."""
+    """Return the drift of one minion; *master* is its master's version."""
     if record is None:
         return [
             Drift(
@@ -364,7 +364,7 @@ def drift(
             Drift(
                 minion,
                 "not-as-intended",
-                f"{record.installed} is installed, {record.intended} was asked for.",
+                f"{record.installed} is installed, {record.intended} was requested.",
                 "Update it with a rollout, or by 'safeupdate.update'.",
                 "update",
             )
@@ -405,7 +405,7 @@ def drift(
 
 
 def newer(version: str, than: str) -> bool:
-    """Tell whether a version is newer than another one; nothing is newer than an unknown one."""
+    """Return whether a version is newer than another one; none is newer than an unknown one."""
     return bool(than) and _key(version) > _key(than)
 
 

@@ -1,4 +1,4 @@
-"""What a minion's own answer means for its rollout."""
+"""The meaning of a minion's own answer for its rollout."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ENDS = {
     "failed": Step.FAILED,
     "cancelled": Step.FAILED,
 }
-# At these steps, what a minion tells of its request is no verdict on the goal under way.
+# At these steps, an answer about the minion's request is no verdict on the present goal.
 _NOT_ASKED = (Step.WAITING, Step.MISSED, Step.DONE, Step.CANCELLED, Step.HELD)
 # Phases in which nothing is under way.
 _QUIET = frozenset(("", "idle", "committed", "postponed", *_ENDS))
@@ -29,25 +29,25 @@ class Report:
     A minion's authenticated answer to a question of the rollout.
 
     question
-        The number of the question: the newest answer counts, in whatever order they come.
+        The number of the question: the newest answer counts, in whatever order they arrive.
     number
-        The number of the newest request that the minion has taken; 0 if there was none.
+        The number of the newest request that the minion has accepted; 0 without one.
     phase
         The phase of the update that belongs to that request.
     refused
-        Why the minion does not take a request; empty if it has.
+        Why the minion does not accept a request; empty if it has.
     held
         Why rollouts leave it alone; empty if they do not.
     again
-        What refused it may be over soon.
+        The reason of the refusal may be over soon.
     version, installed
-        The version of Salt that runs, and that of its package; empty if it is not known.
+        The versions of Salt that run, and that the package has; empty if not known.
     waits_for
         How many jobs the update waits for.
     staged
-        ``done`` or ``failed`` if it has downloaded what it is to install, or tried to.
+        ``done`` or ``failed`` if it has downloaded the update, or tried to.
     to_reboot
-        It goes on as before until somebody reboots its host, which activates the update.
+        It works as before until somebody reboots its host, which activates the update.
     """
 
     minion: str
@@ -69,9 +69,9 @@ class Report:
 
 def read(minion: str, question: int, answer: object) -> Report | None:
     """
-    Return what an answer to that question says; None if it says nothing.
+    Return the report in an answer to that question; None if it has no report.
 
-    The answer is of any shape: nothing in it is believed but what the minion says of itself.
+    The answer may have any shape. Only statements of the minion about itself are believed.
     """
     if not isinstance(answer, Mapping):
         return None
@@ -102,7 +102,7 @@ def _count(value: object) -> int:
 
 
 def _text(value: object, longest: int = 500) -> str:
-    """Return the beginning of a text, in characters that a terminal shows."""
+    """Return the beginning of a text, in visible characters."""
     return visible(value[:longest])[:longest] if isinstance(value, str) else ""
 
 
@@ -116,7 +116,7 @@ def _seconds(phases: Mapping[object, object]) -> dict[str, float]:
 
 
 def in_order(reports: Iterable[Report]) -> list[Report]:
-    """Return the reports in the order of the questions; of two to one question, always the same."""
+    """Return the reports in the order of the questions; two to one question are ordered, too."""
     heard: dict[tuple[str, int], Report] = {}
     for report in reports:
         other = heard.setdefault((report.minion, report.question), report)
@@ -127,9 +127,9 @@ def in_order(reports: Iterable[Report]) -> list[Report]:
 
 def heed(minion: Minion, report: Report, goal: Goal) -> bool:
     """
-    Take a report into account; tell whether the minion has come further by it.
+    Take a report into account; return whether the minion has made progress by it.
 
-    The verdict depends on the newest answer alone, so other orders come to the same end.
+    The verdict depends on the newest answer alone, so any order has the same result.
     """
     if report.question <= minion.answered:
         return False
@@ -142,7 +142,7 @@ def heed(minion: Minion, report: Report, goal: Goal) -> bool:
     if minion.step not in _NOT_ASKED:
         _judge(minion, report, goal)
     elif minion.step is Step.WAITING and _awaits_boot(minion, report):
-        # It is to try again, and has done all that it can: another request would be refused.
+        # It should try again, and has done everything already: another request would be refused.
         minion.come_to(Step.TO_REBOOT)
     elif minion.step is Step.WAITING and report.held and not minion.engaged:
         minion.come_to(Step.HELD, report.held)
@@ -151,7 +151,7 @@ def heed(minion: Minion, report: Report, goal: Goal) -> bool:
 
 
 def _at_work(minion: Minion, report: Report) -> bool:
-    """Tell whether the minion may be at work: for this rollout, or for somebody else."""
+    """Return whether the minion may be at work, for this rollout or for somebody else."""
     if report.phase == "unknown" or (report.number < minion.number and not report.refused):
         # It does not know, or the request may still be on its way.
         return minion.engaged or report.phase not in _QUIET | {"unknown"}
@@ -159,7 +159,7 @@ def _at_work(minion: Minion, report: Report) -> bool:
 
 
 def _awaits_boot(minion: Minion, report: Report) -> bool:
-    """Tell whether its own newest request waits for a reboot."""
+    """Return whether its own newest request waits for a reboot."""
     ours = report.number == minion.number > 0 and not minion.cancelled
     return report.to_reboot and ours
 

@@ -1,4 +1,4 @@
-"""Minions whose hosts people work on: a rollout leaves them alone, and waits for none of them."""
+"""Minions whose hosts people work on: a rollout leaves them alone, and does not wait for them."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from .plan import Wave
 from .rollout import BAD, Rollout, Step
 
 _WAITS = "waits for canaries on whose hosts people work: "
-# So many of them are named.
+# The number of them that a message names.
 _NAMED = 5
 
 
 def heed(rollout: Rollout, drained: Mapping[str, str], now: float) -> list[Action]:
     """
-    Take into account who is *drained*, and why: by the word of people at the master.
+    Take into account which minions people have *drained* on the master, and why.
 
-    Nobody of them is started, and a request is taken back of which it is not known to have begun.
-    Whoever is away, or fails what had begun, counts neither as away nor as failed. When that is
-    over, whoever was left alone for it goes on in its own wave.
+    None of them is started, and a request is taken back unless it is known to have begun. A drained
+    minion that is away, or whose update fails, counts neither as away nor as failed. Afterwards, a
+    minion that was left alone continues in its own wave.
     """
     names = sorted(drained.keys() & rollout.minions.keys())
     known = [name for name in names if rollout.minions[name].step is not Step.UPDATING]
@@ -36,9 +36,9 @@ def heed(rollout: Rollout, drained: Mapping[str, str], now: float) -> list[Actio
             minion.forgiven = True
             rollout.note(now, f"{name}: is no failure of the rollout: {drained[name]}")
     for name, minion in rollout.minions.items():
-        # Of one that has failed meanwhile it stays known why: a policy brings it along.
+        # If it has failed meanwhile, the reason stays: a policy includes it again.
         if minion.drained and name not in drained and minion.step not in BAD:
-            # Whoever is still away counts again.
+            # A minion that is still away counts again.
             minion.drained = minion.excused = False
             if minion.step is Step.HELD:
                 minion.come_to(Step.WAITING, "")
@@ -49,7 +49,7 @@ def heed(rollout: Rollout, drained: Mapping[str, str], now: float) -> list[Actio
 
 
 def awaited(rollout: Rollout, wave: Wave) -> list[str]:
-    """Return the canaries of a wave that begin by themselves when they are not drained any more."""
+    """Return the canaries of a wave that will begin by themselves after their drain."""
     found = wave.minions if wave.canary else ()
     known = rollout.minions
     return [name for name in found if known[name].drained and known[name].step is Step.HELD]
@@ -59,7 +59,7 @@ def wait(rollout: Rollout, names: Sequence[str], now: float) -> list[Action]:
     """Say once that the rollout waits for these canaries."""
     told = ", ".join(f"{name} ({rollout.minions[name].reason})" for name in names[:_NAMED])
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    why = f"{_WAITS}{told}{more}. 'undrain' has it go on; a new plan draws other canaries"
+    why = f"{_WAITS}{told}{more}. 'undrain' continues it; a new plan draws other canaries"
     if rollout.why == why:
         return []
     rollout.why = why

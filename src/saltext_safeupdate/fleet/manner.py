@@ -1,4 +1,4 @@
-"""What minions are told of a request besides the version; nothing that older ones do not know."""
+"""The parts of a request besides the version; minions with older versions know all of them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from .request import Request
 
 
 def manner(request: Request) -> dict[str, bool | str]:
-    """Return how a minion is to be updated."""
+    """Return the options for the update of a minion."""
     told: dict[str, bool | str] = {
         "allow_downgrade": request.allow_downgrade,
         "back": bool(request.back),
@@ -16,6 +16,6 @@ def manner(request: Request) -> dict[str, bool | str]:
 
 
 def to_fetch(request: Request, goal: tuple[str, str]) -> dict[str, str]:
-    """Return what minions are told to download: the *goal* are versions of Salt and of this."""
+    """Return what to download; the *goal* are the versions of Salt and of this extension."""
     where = {"source": request.source} if request.source else {}
     return {"version": goal[0], "extension": goal[1], **where}

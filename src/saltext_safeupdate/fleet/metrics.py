@@ -1,8 +1,8 @@
 """
-Rollouts and what runs where, as metrics.
+Rollouts and running versions, as metrics.
 
-Only gauges: collectors that read the older Prometheus format refuse a file with a type that it does
-not have. No names of minions: they would be as many series.
+There are only gauges: collectors for the older Prometheus format refuse a file with a type that the
+format does not have. There are no names of minions: each would be a series.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from .rollout import Mode, Rollout, Step
 
 METRIC = "salt_safeupdate_"
 FIRST_METRIC = f"# HELP {METRIC}rollouts_unreadable "
-# Versions that have series of their own; minions name them.
+# The number of versions with series of their own, because minions name the versions.
 _MOST_VERSIONS = 50
 _OTHER = "other"
-# Why nothing is known of what runs on a minion.
+# Why the running version of a minion is not known.
 _UNHEARD = ("silent", PLAIN, SENSELESS, UNSUPPORTED)
 
 
@@ -33,7 +33,7 @@ def metrics(
     """
     Return the state of rollouts, and of the *minions* of a master, as OpenMetrics text.
 
-    *records* are their newest answers, and *unreadable* how many rollouts cannot be read.
+    *records* are their newest answers, *unreadable* the number of rollouts that cannot be read.
     """
     lines = [
         _gauge("rollouts_unreadable", "Stored rollouts that cannot be read.", [("", unreadable)]),
@@ -57,9 +57,9 @@ def _of_rollouts(listed: list[Rollout]) -> list[str]:
     ]
     looked = [(f'rollout="{_escaped(each.plan.id)}"', each.looked) for each in listed]
     return [
-        _gauge("rollout_minions", "Minions by how far they have come.", steps),
+        _gauge("rollout_minions", "Minions by their step in the rollout.", steps),
         _gauge("rollout_down", "Minions that are or may be away.", down),
-        _gauge("rollout_mode", "What the rollout as a whole does: 1 for one mode.", modes),
+        _gauge("rollout_mode", "The mode of the rollout: 1 for the present one.", modes),
         _gauge("rollout_looked_seconds", "When the master has looked after it last.", looked),
     ]
 
@@ -87,24 +87,24 @@ def _of_minions(known: list[Record | None], now: float) -> list[str]:
         ),
         _gauge(
             "minions_unknown",
-            "Minions of which it is not known what runs, and why.",
+            "Minions whose running version is not known, and why.",
             [(f'why="{why}"', unheard[why]) for why in _UNHEARD],
         ),
         _gauge(
             "minions_adrift",
-            "Minions on which another version runs or is installed than is meant.",
+            "Minions whose running or installed version differs from the intended one.",
             [(f'code="{code}"', codes[code]) for code in adrift.CODES],
         ),
         _gauge(
             "drift_oldest_seconds",
-            "For how long the oldest of these differences has been seen; 0 if there is none.",
+            "For how long the oldest of these differences has been seen; 0 without any.",
             [("", round(max(now - min(begun), 0.0), 1) if begun else 0)],
         ),
     ]
 
 
 def _phase(record: Record) -> str:
-    """Return the phase that is under way, or idle: a minion may say what it likes."""
+    """Return the present phase, or idle: a minion may say anything."""
     phase = record.phase or "idle"
     return phase if phase in inventory.QUIET or phase in _PHASES else _OTHER
 

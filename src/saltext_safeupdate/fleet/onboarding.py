@@ -1,7 +1,8 @@
 """
-Setting minions up in the waves and limits of a plan: what comes next, by what they answer.
+Setting minions up in the waves and limits of a plan: their answers decide the next actions.
 
-What is decided for a minion depends on its own answers and on nothing else. Nothing is done here.
+
+The decision about a minion depends only on its own answers. This module does nothing itself.
 """
 
 from __future__ import annotations
@@ -15,14 +16,14 @@ from . import window
 from .inventory import is_lacking
 from .plan import Plan
 
-# What 'safeupdate.check' says of a minion that has not read its set-up.
+# Findings of 'safeupdate.check' on a minion that has not read its set-up yet.
 _NOT_YET = ("executor", "engine", "restart-pending")
 _LONGEST = 300
 
 
 class Step(Enum):
     WAITING = "waiting"
-    # The extension is being installed there, and then it is set up and restarts.
+    # The extension is being installed. Then the minion is set up and restarts.
     INSTALLING = "installing"
     SETTING_UP = "setting up"
     DONE = "done"
@@ -32,8 +33,8 @@ class Step(Enum):
 @dataclass(frozen=True)
 class Answer:
     """
-    What a minion has answered to ``safeupdate.check``: whether it *lacks* that function, and the
-    problems that it names by their codes. *told* is what it said, if that is neither.
+    The answer of a minion to ``safeupdate.check``: whether it *lacks* that function, and its
+    problems by their codes. *told* is the text of any other answer.
     """
 
     lacks: bool = False
@@ -46,7 +47,7 @@ class Answer:
 
 
 def read(said: object) -> Answer:
-    """Return what an answer says. It is of any shape."""
+    """Return the content of an answer of any shape."""
     if is_lacking(said):
         return Answer(lacks=True)
     if not isinstance(said, list | tuple):
@@ -62,7 +63,7 @@ def read(said: object) -> Answer:
 
 @dataclass
 class Host:
-    """A minion: how far it is, since when (as ``passed``), and what it has answered last."""
+    """A minion: its step, since when (as ``passed``), and its last answer."""
 
     step: Step = Step.WAITING
     since: float = 0.0
@@ -91,7 +92,7 @@ class Onboarding:
 
     @property
     def active(self) -> list[str]:
-        """Those who are at work, and are asked how far they are."""
+        """The minions that are at work, and are asked for their progress."""
         return [n for n, h in self.hosts.items() if h.step in (Step.INSTALLING, Step.SETTING_UP)]
 
     @property
@@ -103,7 +104,7 @@ class Onboarding:
         return [name for name, host in self.hosts.items() if host.step is step]
 
     def hear(self, answers: Mapping[str, Answer], passed: float) -> list[str]:
-        """Take answers into account; return whom to set up now: they have the extension."""
+        """Take answers into account; return the minions to set up now: they have the extension."""
         fresh = []
         for name in self.active:
             host = self.hosts[name]
@@ -126,7 +127,7 @@ class Onboarding:
         self.why = why
 
     def begin(self, passed: float, now: float) -> tuple[list[str], list[str]]:
-        """Return who begins now: on whom the extension is installed first, and who has it."""
+        """Return the minions that begin now: without the extension, and with it."""
         wanted = self.plan.request
         if self.why or self.wave >= len(self.plan.waves) or passed < self.soaks_until:
             return [], []
@@ -149,7 +150,7 @@ class Onboarding:
         )
 
     def _judge(self, passed: float) -> None:
-        """Go on to the next wave, or stop."""
+        """Continue with the next wave, or stop."""
         failed = self.named(Step.FAILED)
         if self.why or self.wave >= len(self.plan.waves):
             return
@@ -167,11 +168,11 @@ class Onboarding:
 
 
 def _why(host: Host) -> str:
-    """Return why a minion is not done in its time."""
+    """Return why a minion was not done in time."""
     if host.last is None:
         return "does not answer any more"
     if host.last.lacks:
-        return "does not have the extension: see in the job cache what became of its installation"
+        return "does not have the extension: the job cache has the return of its installation"
     if host.last.problems is None:
         return f"gives a senseless answer: {host.last.told}"
     left = [f"[{code}] {text}" for code, text in host.last.problems.items() if code in _NOT_YET]

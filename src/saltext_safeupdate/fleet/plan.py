@@ -1,4 +1,4 @@
-"""Who is updated in which wave, and who is left out and why."""
+"""The plan: which minions are updated in which wave, and which are left out and why."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ SCHEMA = 1
 @dataclass(frozen=True)
 class Facts:
     """
-    What a minion has answered to the pre-flight. *problem* is why it cannot be updated, *held* why
-    its administrator keeps it as it is, *unsupported* why nobody can update it with this extension.
-    *busy* is what is under way there: only a way back waits for that.
+    The answer of a minion to the pre-flight. *problem* is why it cannot be updated, *held* why its
+    administrator keeps it as it is, *unsupported* why this extension can never update it. *busy* is
+    the work that is under way there: only a way back waits for that.
 
     *version* runs, *installed* is the version of the package, and a *reboot* of the host
-    activates what is installed.
+    activates the installed version.
     """
 
     version: str = ""
@@ -42,7 +42,7 @@ class Facts:
 
 @dataclass(frozen=True)
 class Wave:
-    """Minions that are updated before those of the next wave."""
+    """Minions that are updated before the next wave."""
 
     group: str
     minions: tuple[str, ...]
@@ -55,29 +55,29 @@ class Plan:
     A rollout before it begins. Numbers are final: they do not change while it runs.
 
     number
-        The number of the first request to a minion. A minion refuses lower ones than it knows.
+        The number of the first request to a minion. A minion refuses numbers below its newest.
     unavailable
         How many minions may be away at once.
     limits
-        How many of a group may be, if it has a limit of its own.
+        How many of a group may be away, if it has a limit of its own.
     failed
         How many may fail before the rollout stops.
     away
         Minions that did not answer; they are updated when they come back.
     busy
-        Minions on which an update was under way, each with what that was; they are no canaries.
+        Minions on which work was under way, each with its description; they are no canaries.
     elsewhere
-        Minions that are in another rollout that is not over, each with the name of that one.
+        Minions that are in another rollout that is not over, each with its name.
     unfit
         Minions that are left out because of a problem.
     versions
-        Where each minion goes back to, if the rollout takes another one back.
+        The version that each minion goes back to, if the rollout takes another one back.
     sized
-        What was set by the size of small groups, in words; empty if nothing was.
+        The settings that depend on the size of small groups, in words; may be empty.
     reboots
         Minions whose update a reboot of the host activates.
     expected
-        How long it takes, in seconds, by the fleet's own history; 0 if there is none.
+        The duration in seconds, according to the fleet's own history; 0 without one.
     """
 
     id: str
@@ -100,7 +100,7 @@ class Plan:
     limits: Mapping[str, int] = field(default_factory=dict)
 
     def of(self, minion: str) -> Request:
-        """Return what is asked for a minion: its group may have settings of its own."""
+        """Return the request for a minion: its group may have settings of its own."""
         return self.request.of(self.group_of.get(minion, ""))
 
     @cached_property
@@ -134,18 +134,18 @@ def make(
     draw: Draw = _first,
 ) -> Plan:
     """
-    Return the plan for the minions that each group's target means, by group name.
+    Return the plan for the minions that match each group's target, by group name.
 
-    *facts* are those of the minions that have answered. *seconds* is what one minion usually
-    takes, *elsewhere* has the rollouts that are not over, by minion. *before* is where minions go
-    back to, if that is asked for. *draw* takes so many of some minions to be canaries. A plan
-    without waves has nothing to do: all who are meant run what is wanted. Raises InputError if
-    nobody else is left to update, or a share is less than one minion.
+    *facts* belong to the minions that have answered. *seconds* is how long one minion usually
+    takes, *elsewhere* has the rollouts that are not over, by minion. *before* has the versions that
+    minions go back to, in a way back. *draw* chooses so many of some minions as canaries. A plan
+    without waves has nothing to do: all targeted minions run the version. Raises InputError if no
+    other minion is left to update, or a share is less than one minion.
     """
     empty = [group.name for group in wanted.groups if not members.get(group.name)]
     if empty:
         raise InputError(
-            f"The target of {', '.join(empty)} means no minion with an accepted key. "
+            f"The target of {', '.join(empty)} matches no minion with an accepted key. "
             "Nothing was started."
         )
     left_out: dict[str, str] = {}
@@ -224,13 +224,13 @@ def _why_not(wanted: Request, minion: str, known: Facts | None, before: Mapping[
 
 
 def _goal(wanted: Request, minion: str, before: Mapping[str, str]) -> str:
-    """Return the version of Salt that a minion is brought to; empty if it is none."""
+    """Return the version of Salt that a minion is updated to; empty without a version."""
     return before.get(minion, "") if wanted.back else wanted.version
 
 
 def _there(wanted: Request, known: Facts, version: str) -> bool:
     if known.busy:
-        # It may be about to come back from that version.
+        # It may be about to go back from that version.
         return False
     there = not version or reached(known.version, known.installed, version)
     return there and wanted.extension in ("", known.extension)
@@ -253,9 +253,9 @@ def _waves(
     draw: Draw,
 ) -> list[Wave]:
     """
-    Deal the minions of a group to waves. Who is *absent*, away or busy, is no canary.
+    Divide the minions of a group into waves. *absent* minions, away or busy, are no canaries.
 
-    *meant* is how many the target of the group means.
+    *meant* is the number of minions that match the target of the group.
     """
     present = [minion for minion in minions if minion not in absent]
     canaries = sorted(draw(present, min(sizes.canaries(wanted, meant), len(present))))
@@ -276,7 +276,7 @@ def _limits(
     chosen: Sequence[tuple[Group, list[str]]],
     members: Mapping[str, Sequence[str]],
 ) -> dict[str, int]:
-    """Return how many of a group may be away at once, of the groups that say so themselves."""
+    """Return how many of a group may be away at once, for groups with their own limit."""
     return {
         group.name: sizes.unavailable(wanted.of(group.name), len(minions), len(members[group.name]))
         for group, minions in chosen
@@ -312,7 +312,7 @@ def _sample(left_out: Mapping[str, str], most: int = 3) -> str:
 
 
 def to_data(plan: Plan) -> dict[str, Any]:
-    """Return the plan as plain data, from which :func:`from_data` makes it again."""
+    """Return the plan as plain data, which :func:`from_data` reads."""
     return {
         "schema": SCHEMA,
         "id": plan.id,
@@ -340,7 +340,7 @@ def to_data(plan: Plan) -> dict[str, Any]:
 
 
 def from_data(data: Mapping[str, Any]) -> Plan:
-    """Return the plan that was stored. Raises InputError if it is of another version."""
+    """Return the stored plan. Raises InputError if another version has stored it."""
     if data.get("schema") != SCHEMA:
         raise InputError(
             f"The plan was stored by another version of the extension (schema "

@@ -1,4 +1,4 @@
-"""What a fleet is to run, and which rollout comes next for it: a function of what is known."""
+"""The versions that a fleet is to run, and the next rollout: a function of the known data."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from .rollout import Mode
 from .text import moment
 from .versions import kept_from_all, reached, stand_for_each_other
 
-# A series: its newest patch is meant.
+# A series, which means its newest patch.
 _SERIES = re.compile(r"\d{4}")
 RUNNING = Mode.RUNNING.value
-# What a group says of itself; all else are settings of its rollouts.
+# The keys of a group itself; all others are settings of its rollouts.
 _OWN = ("name", "target", "tgt_type")
-# What a policy decides by itself, or what is for one rollout only.
+# Settings that a policy decides by itself, or that belong to one rollout only.
 _NOT_HERE = ("groups", "back", "keep", "at", "leave_late")
 _SETTINGS = tuple(each.name for each in fields(Request) if each.name not in _NOT_HERE)
 
 
 @dataclass(frozen=True)
 class Group:
-    """Minions and what they are to run. *wanted* has the settings of their rollouts."""
+    """Minions and the version that they are to run. *wanted* has the settings of their rollouts."""
 
     name: str
     wanted: Request
 
     @property
     def series(self) -> str:
-        """The series whose newest patch is meant; empty if it is a version."""
+        """The series whose newest patch the group is to run; empty if it is a version."""
         return self.wanted.version if _SERIES.fullmatch(self.wanted.version) else ""
 
 
@@ -44,7 +44,7 @@ class Policy:
     """
     The groups of a fleet. A minion of two groups belongs to the first.
 
-    If they go *side by side*, a rollout of one group does not wait for that of another one.
+    If they go *side by side*, a rollout of one group does not wait for another group's.
     """
 
     groups: tuple[Group, ...]
@@ -55,27 +55,27 @@ class Policy:
 @dataclass(frozen=True, kw_only=True)
 class Known:
     """
-    What a master knows when it looks.
+    The data of a master for one step.
 
     members, unsure
-        The minions that each group means, and those of whom that is not known, by group.
+        The minions of each group, and the minions that may or may not belong to it, by group.
     records, heard
-        What minions have answered, and who has just now; None if nobody was asked.
+        The minions' answers, and the minions that have just answered; None if none was asked.
     rollouts
-        Those that are not over: their mode by name.
+        The rollouts that are not over: their mode by name.
     unknown
         Names that a group leaves out, and that no minion with an accepted key has, by group.
     taken
-        Their minions, each with the name of its rollout.
+        The minions of these rollouts, each with the name of its rollout.
     quarantined
-        Versions that are kept from everybody, and why.
+        Versions that are kept from all minions, and why.
     given_up
-        By version of Salt, or of the extension if a group wants nothing else, whom it cannot be
-        brought to as long as nobody has looked, and why.
+        By version of Salt, or of the extension if a group wants nothing else: the minions that are
+        not updated to it until somebody has looked, and why.
     drained
-        On whose hosts people work, and what to tell of it.
+        The minions on whose hosts people work, and the message about it.
     newest
-        The newest version of each series that is pinned; a series is missing if that is not known.
+        The newest version of each series that a group names; a series is missing if not known.
     master
         The version of the master.
     """
@@ -98,10 +98,10 @@ class Known:
 @dataclass(frozen=True, kw_only=True)
 class Standing:
     """
-    How a group stands: whom a rollout would bring along, who is left out, and what it waits for.
+    The status of a group: the minions that a rollout would update, or leave out, and what it waits
 
-    *goal* is what it is to run, in words, *version* the version of Salt; *there* run it. *unknown*
-    are names to leave out that no minion has.
+    for. *goal* is its goal in words, *version* the version of Salt; *there* run it. *unknown* are
+    names to leave out that no minion has.
     """
 
     group: str
@@ -119,7 +119,7 @@ class Standing:
 
 
 def parse(data: object) -> Policy:
-    """Return the policy that plain data mean. Raises InputError for whatever is not understood."""
+    """Return the policy in plain data. Raises InputError for anything that is not understood."""
     if not isinstance(data, Mapping):
         raise InputError("A policy is a mapping with 'groups'.")
     _refuse_strange("A policy", data, ("enabled", "side_by_side", "defaults", "groups"))
@@ -166,21 +166,21 @@ def _refuse_strange(what: str, data: Mapping[Any, Any], known: Collection[str]) 
         )
 
 
-# -- what comes next -----------------------------------------------------------------------
+# -- the next step -------------------------------------------------------------------------
 
 
 def look(policy: Policy, known: Known) -> list[Standing]:
-    """Return how each group stands."""
+    """Return the status of each group."""
     return [_standing(policy, group, known, mine) for group, mine in _divided(policy, known)]
 
 
 def following(standings: Sequence[Standing]) -> list[Standing]:
-    """Return the groups of which a rollout may begin now, the next one first."""
+    """Return the groups whose rollout may begin now, the next one first."""
     return [each for each in standings if each.bring and not each.waits]
 
 
 def wanted_by(policy: Policy, known: Known) -> dict[str, tuple[str, str]]:
-    """Return the version of Salt that each minion is to run, and its group; empty for any."""
+    """Return the version of Salt that each minion is to run (empty for any), and its group."""
     return {
         minion: (_version(group, known), group.name)
         for group, mine in _divided(policy, known)
@@ -190,7 +190,7 @@ def wanted_by(policy: Policy, known: Known) -> dict[str, tuple[str, str]]:
 
 
 def _divided(policy: Policy, known: Known) -> Iterator[tuple[Group, list[str]]]:
-    """Yield each group with its minions; nobody is in two."""
+    """Yield each group with its minions; no minion is in two."""
     seen: set[str] = set()
     for group in policy.groups:
         members = {*known.members.get(group.name, ()), *known.unsure.get(group.name, ())}
@@ -244,14 +244,14 @@ def _is_there(group: Group, version: str, known: Known, minion: str) -> bool:
 
 
 def _why_not(group: Group, version: str, known: Known, minion: str) -> str:
-    """Return why a minion is not brought along now; empty if it is."""
+    """Return why a minion is not updated now; empty if it is."""
     if minion in group.wanted.exclude or minion in known.drained:
         return known.drained.get(minion, "excluded")
     if minion in known.unsure.get(group.name, ()):
-        return "nothing is known of its grains or pillar, so whether it is meant is not known"
+        return "its grains or pillar are not known, so it may not belong to the group"
     record = known.records.get(minion)
     if record is None or inventory.silent(record, known.now, known.heard):
-        return "does not answer; it is brought along when it does"
+        return "does not answer; it is updated when it does"
     if record.answer != REPORT:
         return inventory.line({"heard": record.answer, "problems": record.problems}, known.now)
     if minion in known.taken:
@@ -289,13 +289,13 @@ def _reasons(
         if not policy.side_by_side:
             yield f"the rollout {name} is {mode}, and there is one at a time"
         elif mode != RUNNING:
-            # Somebody has to look first: what is wrong there may be wrong here.
-            yield f"the rollout {name} is {mode}, and nothing begins beside that"
+            # Somebody has to look first: the same may be wrong here.
+            yield f"the rollout {name} is {mode}, and nothing begins until it is over"
         elif name in own:
             yield f"the rollout {name} is {mode}, and each group has one at a time"
     if group.series and not version:
         yield (
-            f"which version of {group.series} is the newest is not known: most of those that were "
+            f"the newest version of {group.series} is not known: most of the minions that were "
             "asked have to offer it"
         )
     kept, because = kept_from_all(known.quarantined, version)

@@ -1,4 +1,4 @@
-"""What of a drift can be repaired safely, and what has become of a repair."""
+"""Which drift can be repaired safely, and the result of a repair."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from . import inventory
 from .inventory import Drift, Record
 from .versions import kept_from_all, same
 
-# How a minion is repaired: it is brought to the version that was asked for last, or restarted.
+# How a minion is repaired: it is updated to the version that was requested last, or restarted.
 UPDATE, RESTART = "update", "restart"
 
 
 @dataclass(frozen=True)
 class Repair:
-    """What a minion is asked for. *version* is what an update brings."""
+    """A request to a minion. *version* is the version of an update."""
 
     minion: str
     what: str
@@ -31,9 +31,9 @@ def choose(
     taken: Mapping[str, str],
 ) -> tuple[list[Repair], dict[str, str]]:
     """
-    Return the repairs, one for each minion at most, and who is left alone and why.
+    Return the repairs, at most one for each minion, and the minions that are left alone, and why.
 
-    *quarantined* are versions that nobody may get; *taken* are minions that belong to a rollout,
+    *quarantined* are versions that no minion may get; *taken* are minions that belong to a rollout,
     with its name; *master* is the version of their master.
     """
     wanted: dict[str, str] = {}
@@ -62,10 +62,10 @@ def choose(
 
 def outcome(repair: Repair, record: Record, number: int, told: int, refused: str) -> str | None:
     """
-    Return what has become of a repair: None as long as it is under way, empty if it is done.
+    Return the result of a repair: None while it is under way, empty if it is done, or the failure.
 
-    *record* is the minion's newest answer, *told* the number of its newest request, *number* that
-    of ours, *refused* why it does not take it. Otherwise it is what went wrong.
+    *record* is the minion's newest answer, *told* the number of its newest request, *number* our
+    request's number, *refused* why it does not accept it.
     """
     if record.answer != inventory.REPORT:
         return "; ".join(record.problems)
@@ -89,6 +89,6 @@ def _updated(repair: Repair, record: Record) -> str:
 
 
 def _waits_for_restart(record: Record) -> bool:
-    """Tell whether something else runs than is installed."""
+    """Return whether the running version differs from the installed one."""
     found = inventory.drift(record, record.minion, "", record.seen)
     return any(drift.repair == RESTART for drift in found)

@@ -1,4 +1,4 @@
-"""What an administrator asks of a rollout, validated once."""
+"""The request of an administrator for a rollout, validated once."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .share import Share
 from .window import Period, Window
 
 TARGET_TYPES = ("glob", "list", "grain", "nodegroup", "compound", "pcre", "pillar", "ipcidr")
-# A beginning before that (in 2001) is none: somebody has meant a time of the day.
+# An earlier beginning (before 2001) is a mistake: somebody has meant a time of the day.
 _EARLIEST = 1e9
 _GATE = re.compile(r"[\w.\-]{1,60}")
 WAVES = (Share(10, True, 1), Share(30, True, 1), Share(100, True, 1))
@@ -29,11 +29,11 @@ _LATER = (
     *("closed", "allow_downgrade", "back", "keep", "leave_late", "source", "stage_windows"),
     *("pause_after", "gate_before", "gate_after", "gate_timeout"),
 )
-# After which waves somebody has to say that it goes on.
+# After which waves a person has to resume the rollout.
 PAUSES = ("canaries", "groups", "waves")
 
 
-# What a group may have of its own.
+# Settings that a group may have of its own.
 OF_A_GROUP = (
     "canaries",
     "waves",
@@ -54,9 +54,9 @@ OF_A_GROUP = (
 @dataclass(frozen=True)
 class Group:
     """
-    Minions that are updated before those of the next group.
+    Minions that are updated before the next group.
 
-    *own* has the settings that are other ones than those of the rollout, by name.
+    *own* has the settings that differ from the rollout's, by name.
     """
 
     name: str
@@ -68,22 +68,22 @@ class Group:
 @dataclass(frozen=True, kw_only=True)
 class Request:
     """
-    A rollout as it is asked for. Durations are in seconds; shares are counts or percentages.
+    The request for a rollout. Durations are in seconds; shares are counts or percentages.
 
     groups
-        Who is updated, in this order. A minion of two groups belongs to the first.
+        The groups to update, in this order. A minion of two groups belongs to the first.
     version
-        The Salt version to bring; empty if only the extension is updated.
+        The version of Salt to update to; empty if only the extension is updated.
     extension
-        The version of this extension that comes before Salt; empty to leave it alone.
+        The version of this extension to update to before Salt; empty to leave it alone.
     canaries
         How many minions of each group go first, on their own; None: by its size.
     waves
         Sizes of the waves of a group, one after the other; the last one repeats. None: by its size.
     max_unavailable
-        How many minions may be away at once, for whatever reason; None: by how many there are.
+        How many minions may be away at once, for any reason; None: by their number.
     max_failed
-        How many may fail or be rolled back before the rollout stops. A canary never may.
+        How many may fail or be rolled back before the rollout stops. No canary may.
     sample
         How many of a wave have to be done before the next one begins.
     soak
@@ -96,17 +96,17 @@ class Request:
     stage_windows
         When minions may be told to download; empty for always.
     pause_after
-        After which waves it pauses until somebody says that it goes on: ``canaries``, the last one
-        of each of the ``groups``, or all ``waves``; empty for none.
+        After which waves it pauses until somebody resumes it: ``canaries``, the last one of each of
+        the ``groups``, or all ``waves``; empty for none.
     gate_before, gate_after
-        What has to say yes before a wave begins, and before it is over: names in the configuration
-        of the master.
+        Gates that have to say yes before a wave begins, and before it is over: names in the
+        configuration of the master.
     gate_timeout
         How long a gate may say no before the rollout stops.
     windows
-        When minions may be started; empty for always.
+        When updates may start; empty for always.
     closed
-        Days on which no minion is started, whatever the windows say.
+        Days on which no update starts, whatever the windows say.
     at
         When the rollout begins, in epoch seconds; 0 for now.
     minion_timeout
@@ -118,18 +118,18 @@ class Request:
     exclude
         Minions that are left alone.
     allow_downgrade
-        Whether the version may be older than what minions run.
+        Whether the version may be older than the one that minions run.
     back
-        The rollout that is taken back, or the version, whichever rollouts have brought it: each
-        minion goes to what it ran before. Empty if it is none.
+        The rollout that is taken back, or the version, whichever rollouts have installed it: each
+        minion goes to the version that it ran before. Otherwise empty.
     keep
-        Whether the version that is taken back is kept from everybody.
+        Whether the version that is taken back is kept from all minions.
     source
-        Where minions take the version from: ``packages``, or a directory with builds; empty for
-        what each of them runs from.
+        Where minions take the version from: ``packages``, or a directory with builds; if empty,
+        each uses the same as before.
     leave_late
-        Whether it ends without those who are away or busy, instead of waiting for them: a policy
-        brings them along.
+        Whether it ends without minions that are away or busy, instead of waiting for them: a policy
+        includes them the next time.
     """
 
     groups: tuple[Group, ...]
@@ -163,12 +163,12 @@ class Request:
 
     @property
     def gates(self) -> set[str]:
-        """The names of all gates that it has."""
+        """The names of all its gates."""
         asked = [self.of(group.name) for group in self.groups]
         return {name for each in asked for name in (*each.gate_before, *each.gate_after)}
 
     def of(self, group: str) -> Request:
-        """Return what is asked for the minions of a group."""
+        """Return the request for the minions of a group."""
         return self._by_group.get(group, self)
 
     @cached_property
@@ -177,7 +177,7 @@ class Request:
 
 
 def from_mapping(given: Mapping[str, Any]) -> Request:
-    """Return the Request that a mapping of plain values means, or raise InputError."""
+    """Return the Request in a mapping of plain values, or raise InputError."""
     known = {each.name for each in fields(Request)}
     if strange := sorted(set(given) - known):
         raise InputError(
@@ -189,36 +189,36 @@ def from_mapping(given: Mapping[str, Any]) -> Request:
     if not any(values.get(name) for name in ("version", "extension", "back")):
         raise InputError(
             "A rollout needs a 'version' of Salt, an 'extension' version, or both; or the name of "
-            "another one to go 'back' from."
+            "another rollout to go 'back' from."
         )
     return Request(**values)
 
 
 def refuse_time_of_day(given: Mapping[str, Any]) -> None:
     """
-    Raise InputError if the ``at`` that somebody gives is a time of the day.
+    Raise InputError if the given ``at`` is a time of the day.
 
-    What is stored may have one: it was taken for "at once" before.
+    Stored requests may have one: it meant "at once" before.
     """
     found = _at("at", given.get("at") or 0)
     if 0 < found < _EARLIEST or found >= window.LATEST:
         raise InputError(
             f"'at' is {found:g}, and has to be in seconds since 1970, or 0 for at once, or such as "
             "'2026-11-25 22:00 Europe/Berlin'. On a command line and in YAML, 20:00 is the number "
-            "1200; for times of the day there are 'windows'."
+            "1200; for times of the day use 'windows'."
         )
 
 
 def group(name: str, target: object, tgt_type: str) -> Group:
-    """Return the group of such a target. Raises InputError if it is none."""
+    """Return the group of such a target. Raises InputError if the target is not valid."""
     return _groups("groups", [{"name": name, "target": target, "tgt_type": tgt_type}])[0]
 
 
 def to_mapping(request: Request) -> dict[str, Any]:
-    """Return the request as plain values, from which :func:`from_mapping` makes it again."""
+    """Return the request as plain values, which :func:`from_mapping` reads."""
     found: dict[str, Any] = {each.name: getattr(request, each.name) for each in fields(Request)}
     found["groups"] = [group_data(group) for group in request.groups]
-    # Defaults that come to 1 at least are left out: a text cannot say that.
+    # Defaults that mean "at least 1" are left out: a text cannot express that.
     defaults = {each.name: each.default for each in fields(Request)}
     for name in ("waves", "max_unavailable", "max_failed", "sample"):
         if found[name] == defaults[name]:
@@ -227,8 +227,8 @@ def to_mapping(request: Request) -> dict[str, Any]:
             found[name] = _plain(found[name])
     for name in ("windows", "closed", "stage_windows", "gate_before", "gate_after"):
         found[name] = _plain(found[name])
-    # Earlier versions refuse what they do not know: after a way back of this extension, they go on
-    # with rollouts that do not need it.
+    # Earlier versions refuse unknown settings. After a rollback of this extension, they continue
+    # rollouts that do not use them.
     for name in _LATER:
         if not found[name] or found[name] == defaults[name]:
             del found[name]
@@ -247,14 +247,14 @@ def group_data(group: Group) -> dict[str, Any]:
 
 
 def own_of(request: Request) -> tuple[tuple[str, Any], ...]:
-    """Return what a group may have of its own, as far as a request does not have the default."""
+    """Return the settings that a group may have of its own and that differ from the default."""
     defaults = {each.name: each.default for each in fields(Request)}
     found = ((name, getattr(request, name)) for name in OF_A_GROUP)
     return tuple((name, value) for name, value in found if value != defaults[name])
 
 
 def _plain(value: Any) -> Any:
-    """Return a value as :data:`_READERS` take it."""
+    """Return a value in the form that :data:`_READERS` accept."""
     if isinstance(value, tuple):
         return [_plain(each) for each in value]
     if isinstance(value, Window | Period):
@@ -311,7 +311,7 @@ def _seconds(name: str, value: object) -> float:
 
 
 def _at(name: str, value: object) -> float:
-    """Return a moment that is in seconds since 1970, or as people write it."""
+    """Return a moment, given in seconds since 1970 or as people write it."""
     if not isinstance(value, str):
         return _seconds(name, value)
     found = window.moment(value)

@@ -1,4 +1,4 @@
-"""A rollout under way, as data: what is known of each minion, and which wave it has come to."""
+"""A rollout under way, as data: the state of each minion, and the present wave."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from . import plan as plans
 from .plan import Plan, Wave
 
 SCHEMA = 1
-# The longest time between two looks that counts as time in which the rollout was looked after.
+# The longest time between two looks that counts as time of the rollout, in seconds.
 MOST_BETWEEN = 30.0
 # Lines of its history that a rollout keeps.
 MOST_LINES = 500
 
 
 class Step(str, Enum):
-    """How far a minion has come."""
+    """The step of a minion."""
 
     WAITING = "waiting"
     ASKED = "asked"
     UPDATING = "updating"
-    # A reboot of the host activates its update, and does not come by itself now.
+    # A reboot of the host activates its update, and somebody has to do that.
     TO_REBOOT = "to_reboot"
     DONE = "done"
     ROLLED_BACK = "rolled_back"
@@ -40,12 +40,12 @@ class Step(str, Enum):
 
     @property
     def settled(self) -> bool:
-        """Nothing more is expected of the minion, unless it says something else itself."""
+        """Nothing more is expected from the minion, unless it says something else itself."""
         return self not in _OPEN
 
     @property
     def active(self) -> bool:
-        """The minion has been asked to update, and may be away because of that."""
+        """The minion has been asked to update, and may be away for that reason."""
         return self in _ACTIVE
 
     @property
@@ -59,34 +59,33 @@ class Step(str, Enum):
         return _NEXT[self]
 
 
-# What a minion is brought to: a version of Salt, and one of this extension; empty for "any".
+# The goal of a minion: a version of Salt, and one of this extension; empty for "any".
 Goal = tuple[str, str]
 
 _ACTIVE = (Step.ASKED, Step.UPDATING)
 _OPEN = (Step.WAITING, *_ACTIVE, Step.TO_REBOOT)
 BAD = (Step.ROLLED_BACK, Step.FAILED, Step.REFUSED, Step.TIMED_OUT, Step.SUPERSEDED)
-# What an answer may make of an update that was asked for: of one that nobody expects anything of
-# any more, too.
+# Results that an answer may give a requested update, even if nobody expects an answer any more.
 _ENDS = {Step.DONE, *BAD, Step.CANCELLED} - {Step.REFUSED, Step.TIMED_OUT}
 _UNDER_WAY = _ENDS | {Step.WAITING, Step.TO_REBOOT, Step.TIMED_OUT}
 _NEXT: dict[Step, frozenset[Step]] = {
-    # Nobody asks it any more, or it has done all that it can before its boot.
+    # It is not asked any more, or it has done everything that is possible before its boot.
     Step.WAITING: frozenset({Step.ASKED, Step.TO_REBOOT, Step.MISSED, Step.CANCELLED, Step.HELD}),
     Step.ASKED: frozenset(_UNDER_WAY | {Step.UPDATING, Step.REFUSED, Step.HELD}),
     Step.UPDATING: frozenset(_UNDER_WAY),
     Step.TO_REBOOT: frozenset(_UNDER_WAY | {Step.UPDATING}),
-    # The next goal, or another attempt that somebody allows.
+    # The next goal, or another attempt that somebody has allowed.
     **dict.fromkeys((Step.DONE, Step.MISSED, Step.CANCELLED, Step.HELD), frozenset({Step.WAITING})),
     **dict.fromkeys(BAD, frozenset(_ENDS | {Step.WAITING})),
 }
-# Who was not updated for no fault of its own: somebody may have it try again.
+# Minions that were not updated through no fault of their own: they may be retried.
 LEFT = (Step.MISSED, Step.CANCELLED, Step.HELD)
-# Who may be down for good: somebody has to look.
+# Minions that may be down for good: somebody has to look.
 BROKEN = (Step.FAILED, Step.TIMED_OUT)
 
 
 class Mode(str, Enum):
-    """What the rollout as a whole does."""
+    """The mode of the rollout as a whole."""
 
     RUNNING = "running"
     PAUSED = "paused"
@@ -103,38 +102,38 @@ class Mode(str, Enum):
 @dataclass
 class Minion:
     """
-    What is known of one minion. Times are seconds of the rollout's own time.
+    The state of one minion. Times are seconds of the rollout's own time.
 
     number, requests
-        The number of its newest request, 0 if there was none, and how many there were.
+        The number of its newest request, or 0, and how many there were.
     tries
-        How often it was asked to come to the goal that is under way.
+        How often it was asked to reach the present goal.
     staging, told_to_stage
         When it was told to download first and last.
     silent_since
-        When the first question was put that it has not answered; None if there is none.
+        When the first question was asked that it has not answered; None if all are answered.
     answered
         The number of the newest question that it has answered.
     waits_for
         How many jobs its update waits for.
     before
-        The version of Salt that was there when it was asked for another one first; empty if it
-        was not.
+        The version of Salt that was there when it was first asked for another one; empty if it
+        was not asked.
     busy_since
         Since when it has not begun because its jobs do not end, or another update is in the way;
-        None if that is not so.
+        otherwise None.
     forgiven
-        Its failure does not stop the rollout: somebody has seen it and gone on.
+        Its failure does not stop the rollout: somebody has seen it and resumed.
     excused
-        It was away when somebody went on; that ends with its next answer.
+        It was away when somebody resumed; that ends with its next answer.
     drained
-        It is left alone because people work on its host; that ends with their word.
+        It is left alone because people work on its host, until they undrain it.
     engaged
-        It may be at work: it says so, or a request is out of whose end nobody has heard.
+        It may be at work: it says so, or it was sent a request whose end is not known.
     part
-        The goal that its newest request is about.
+        The goal of its newest request.
     done
-        How many goals it has come to: the one of that number is what it is asked for next.
+        How many goals it has reached: the goal with this number is the next one.
     """
 
     step: Step = Step.WAITING
@@ -169,9 +168,9 @@ class Minion:
     phases: dict[str, float] = field(default_factory=dict)
 
     def come_to(self, step: Step, reason: str | None = None) -> None:
-        """Take a step of the table; None leaves the reason as it is. Raises ValueError else."""
+        """Take a step that the table allows, or raise ValueError. None keeps the reason."""
         if step is not self.step and step not in self.step.next:
-            raise ValueError(f"{self.step.value} is not followed by {step.value}")
+            raise ValueError(f"{step.value} may not follow {self.step.value}")
         self.step = step
         if reason is not None:
             self.reason = reason
@@ -180,46 +179,46 @@ class Minion:
 @dataclass
 class Rollout:
     """
-    A plan and how far it has come.
+    A plan and its progress.
 
     began
         When it began, in epoch seconds.
     elapsed
-        Seconds for which it has been looked after: time in which no master ran, or which a
-        clock has jumped over, does not count.
+        Seconds for which an engine has driven it: time in which no master ran, or that a clock
+        has jumped over, does not count.
     wave
-        The number of the wave that is under way, from 0.
+        The number of the present wave, from 0.
     part
-        The number of the goal that is under way, from 0: the extension comes before Salt.
+        The number of the present goal, from 0: the extension comes before Salt.
     by
-        Who began it, as people know them; empty if nobody said so.
+        The person who began it; empty if not known.
     owner
         The master whose engine drives it. No other one does.
     first
-        The number of its first request to a minion, if that is above the one of the plan:
+        The number of its first request to a minion, if it is above the plan's:
         another rollout may have begun since the plan was made.
     asked, surveyed
-        When somebody was asked last, and when everybody was; None if that is still to be done.
+        When minions were asked last, and when all were; None if that is still to be done.
     late_since
-        Since when it only waits for minions that are away; None if that is not so.
+        Since when it only waits for minions that are away; otherwise None.
     counting
-        When everybody was asked who is there, before the first start since starts are allowed;
-        None if that is still to be done.
+        When all minions were asked whether they are there, before the first start since starts are
+        allowed; None if that is still to be done.
     full_since
-        Since when nobody can begin because too many are away; None if that is not so.
+        Since when no minion can begin because too many are away; otherwise None.
     quarantined, because, kept
-        Its canaries have rolled the version back, why it is kept from everybody, and whether that
-        has been stored.
+        Its canaries have rolled the version back, why it is kept from all minions, and whether
+        that has been stored.
     gate, gate_from, gate_number
-        When which gate is asked, such as ``before quiet``, and the numbers of the first and the
-        newest question since; empty if none is.
+        The gate that is asked, such as ``before quiet``, and the numbers of the first and the
+        newest question; empty if none is asked.
     gate_since, gate_asked
         Since when it is asked, and when it was asked last; None if that is still to be done.
     passed
-        When each gate has said yes, by the goal, the wave, when it is asked, and its name.
+        When each gate said yes, by the goal, the wave, the moment, and its name.
     keeps
-        The version that is kept from everybody because this rollout takes it back; empty if it
-        keeps its own one.
+        The version that is kept from all minions because this rollout takes it back; empty if it
+        keeps its own version.
     """
 
     plan: Plan
@@ -255,10 +254,10 @@ class Rollout:
 
     @property
     def goals(self) -> tuple[Goal, ...]:
-        """What every minion is brought to, one after the other."""
+        """The goals of every minion, one after the other."""
         wanted = self.plan.request
         if wanted.back:
-            # Each has its own: see goal_of.
+            # Each minion has its own: see goal_of.
             return (("", ""),)
         return (
             *((("", wanted.extension),) if wanted.extension else ()),
@@ -266,14 +265,14 @@ class Rollout:
         )
 
     def goal_of(self, name: str, part: int) -> Goal:
-        """Return what a minion is brought to by a part."""
+        """Return the goal of a minion in a part."""
         if self.plan.request.back:
             return self.plan.versions.get(name, ""), ""
         return self.goals[part]
 
     @property
     def versions(self) -> tuple[str, ...]:
-        """The versions of Salt that it brings."""
+        """The versions of Salt that it installs."""
         if self.plan.request.back:
             return tuple(sorted(set(self.plan.versions.values())))
         return tuple(filter(None, (self.plan.request.version,)))
@@ -284,7 +283,7 @@ class Rollout:
 
     @property
     def current(self) -> Wave | None:
-        """The wave that is under way; None if all are over."""
+        """The present wave; None if all are over."""
         return self.plan.waves[self.wave] if self.wave < len(self.plan.waves) else None
 
     def note(self, now: float, line: str) -> None:
@@ -309,7 +308,7 @@ def begin(plan: Plan, now: float, *, owner: str = "", first: int = 0, by: str = 
 
 
 def said(by: str) -> str:
-    """Return who has done something as a part of a line; empty if nobody is known."""
+    """Return "by" and a person as a part of a line; empty if the person is not known."""
     return f" by {by}" if by else ""
 
 
@@ -317,16 +316,16 @@ def taken_up(rollout: Rollout, now: float) -> Rollout:
     """
     Return the rollout for an engine that has just read it at *now*.
 
-    Nobody heard answers meanwhile, so that time is no silence. What was silence before stays:
-    an engine that is started again and again would else never see that somebody is away.
+    Nobody received answers meanwhile, so that time is no silence. Earlier silence stays: otherwise
+    an engine that is restarted often would never see that a minion is away.
     """
     unheard = time_between(rollout, now)
     for minion in rollout.minions.values():
         if minion.silent_since is not None:
             minion.silent_since += unheard
-    # So everybody is asked at once.
+    # So all minions are asked at once.
     rollout.surveyed = rollout.counting = None
-    # Whoever has asked a gate is gone, and what it has said with him.
+    # The process that asked a gate is gone, and so is the answer.
     rollout.gate_asked = None
     return rollout
 
@@ -337,12 +336,12 @@ def since(rollout: Rollout, then: float | None) -> float:
 
 
 def time_between(rollout: Rollout, now: float) -> float:
-    """Return how much of the time since the last look counts as time of the rollout."""
+    """Return the part of the time since the last look that counts as time of the rollout."""
     return min(max(now - rollout.looked, 0.0), MOST_BETWEEN)
 
 
 def to_data(rollout: Rollout) -> dict[str, Any]:
-    """Return the rollout as plain data, from which :func:`from_data` makes it again."""
+    """Return the rollout as plain data, which :func:`from_data` reads."""
     found = {
         each.name: getattr(rollout, each.name)
         for each in fields(Rollout)
@@ -362,7 +361,7 @@ def to_data(rollout: Rollout) -> dict[str, Any]:
 
 
 def refuse_other(data: Mapping[str, Any]) -> None:
-    """Raise InputError for what another version has stored."""
+    """Raise InputError for data that another version has stored."""
     if data.get("schema") != SCHEMA:
         raise InputError(
             f"The rollout was stored by another version of the extension (schema "
@@ -372,7 +371,7 @@ def refuse_other(data: Mapping[str, Any]) -> None:
 
 
 def from_data(data: Mapping[str, Any]) -> Rollout:
-    """Return the rollout that was stored. Raises InputError if it is of another version."""
+    """Return the stored rollout. Raises InputError if another version has stored it."""
     refuse_other(data)
     known = {each.name for each in fields(Minion)}
     minions = {

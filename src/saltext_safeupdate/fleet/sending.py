@@ -1,4 +1,4 @@
-"""What goes out to minions: questions, requests and their withdrawal, downloads; and what again."""
+"""Messages to minions: questions, requests and their withdrawal, downloads; and repetitions."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from .rollout import Minion, Mode, Rollout, Step, since
 ASK_INTERVAL, SURVEY_INTERVAL = 5.0, 60.0
 # Seconds until a request that a minion does not know is sent again.
 AGAIN_INTERVAL = 60.0
-# How many minions download at once, at most, as a multiple of those that may be away.
+# The most minions that download at once, as a multiple of those that may be away.
 STAGING = 4
-# Steps of those that are not at work for all that is known, and may be.
+# Steps of minions that are not known to be at work, but may be.
 _LATE = (Step.WAITING, Step.TIMED_OUT, Step.HELD)
-# As many of those who should have answered are asked again at once: not a whole fleet that is cut
-# off, again and again.
+# The most minions that are asked again at once for a late answer: if a whole fleet is cut off, not
+# all of it is asked again and again.
 DOUBTED = 200
 
 
 def stage(rollout: Rollout, now: float) -> list[Action]:
-    """Have this wave and the next one download, or all, some at a time."""
+    """Let this wave and the next one download, or all minions, some at a time."""
     wanted = rollout.plan.request
     if not wanted.stage or not window.is_open(wanted.stage_windows, now):
         return []
@@ -36,14 +36,14 @@ def stage(rollout: Rollout, now: float) -> list[Action]:
         if not rollout.minions[name].staged
         and not rollout.minions[name].away
         and rollout.minions[name].step is Step.WAITING
-        # What the others download is not what it is asked for next.
+        # Otherwise its next goal is not the one that the others download.
         and rollout.minions[name].done == rollout.part
     ][: max(room, 0)]
     for name in chosen:
         rollout.minions[name].staged = "asked"
         rollout.minions[name].staging = rollout.elapsed
     fresh = frozenset(chosen)
-    # One that was told to and has not begun was not reached.
+    # A minion that was told to download and has not begun was not reached.
     chosen += [
         name
         for name in ahead
@@ -57,17 +57,17 @@ def stage(rollout: Rollout, now: float) -> list[Action]:
 
 
 def _staged_until(rollout: Rollout) -> int:
-    """Return up to which wave minions download now."""
+    """Return the number of waves whose minions download now."""
     whole = rollout.plan.request.stage == "all"
     return len(rollout.plan.waves) if whole else rollout.wave + 2
 
 
 def again(rollout: Rollout) -> list[Action]:
     """
-    Send again what a minion does not seem to have got.
+    Send requests again that minions do not seem to have received.
 
-    While too many others are away, it must not begin: one that answers, and does not know the
-    request, begins when there is room; to one that is silent it is sent later.
+    While too many others are away, such a minion must not begin: if it answers, and does not know
+    the request, it begins when there is room; if it is silent, the request is sent later.
     """
     found: list[Action] = []
     room: standing.Room | None = None
@@ -75,7 +75,7 @@ def again(rollout: Rollout) -> list[Action]:
         minion = rollout.minions[name]
         if minion.step is not Step.ASKED and not minion.cancelled:
             continue
-        # One that is to try again in a rollout that runs gets its next request instead.
+        # In a running rollout, a minion that is to try again gets its next request instead.
         stays = minion.step is not Step.WAITING or rollout.mode is not Mode.RUNNING
         late = minion.step in _LATE and minion.engaged and stays
         lost = minion.step is Step.ASKED or minion.step.active or late
@@ -83,7 +83,7 @@ def again(rollout: Rollout) -> list[Action]:
         if not (lost and sends and rollout.elapsed - minion.sent > AGAIN_INTERVAL):
             continue
         if not minion.cancelled:
-            # Who has been asked has its part already.
+            # A minion that has been asked has its part already.
             room = room or standing.Room(rollout, standing.down(rollout))
             if not room.has(name, 0):
                 _wait_again(rollout, minion)
@@ -93,29 +93,29 @@ def again(rollout: Rollout) -> list[Action]:
 
 
 def _wait_again(rollout: Rollout, minion: Minion) -> None:
-    """Let one begin anew that answers and has not begun. It keeps its part: it may have by now."""
+    """Let a minion begin again that answers and has not begun. It keeps its part."""
     if not standing.in_doubt(rollout, minion):
         minion.come_to(Step.WAITING)
         minion.tries -= 1
 
 
 def number(rollout: Rollout, minion: Minion) -> None:
-    """Give its next request a number that is higher than all before."""
+    """Give its next request a higher number than all before."""
     minion.number = max(rollout.plan.number, rollout.first) + minion.requests
     minion.requests += 1
 
 
 def is_out(minion: Minion) -> bool:
-    """Tell whether a request for what it is to come to is out of whose end nobody has heard."""
+    """Return whether it was sent a request for its goal whose end is not known."""
     ours = minion.number > 0 and minion.part == minion.done
     return ours and minion.engaged and not minion.cancelled
 
 
 def take_back(rollout: Rollout, names: Iterable[str]) -> list[Action]:
     """
-    Have those of *names* that have been asked drop it, unless they have begun to install.
+    Let the minions of *names* drop their requests, unless they have begun to install.
 
-    One that has timed out, or is to try again after that, may still be about to.
+    A minion that has timed out, or is to try again after that, may still be about to begin.
     """
     found: list[Action] = []
     for name in names:
@@ -138,22 +138,22 @@ def send(rollout: Rollout, name: str, minion: Minion) -> Action:
 
 
 def _awaited(rollout: Rollout, minion: Minion) -> None:
-    """Note that the minion has been asked something."""
+    """Note that the minion has been asked a question."""
     if minion.silent_since is None:
         minion.silent_since = rollout.elapsed
 
 
 def _asked_again(rollout: Rollout, minion: Minion) -> bool:
-    """Tell whether it should have answered just now. A slow host gets no more than two for one."""
+    """Return whether its answer is late. A slow host gets at most two questions instead of one."""
     late = since(rollout, minion.silent_since) - standing.DOUBT
     return 0 < late <= 2 * ASK_INTERVAL
 
 
 def ask(rollout: Rollout, *, starts: bool) -> list[Action]:
     """
-    Ask those that are at work often, and all others seldom.
+    Ask minions that are at work often, and all others rarely.
 
-    Those of later waves are asked as long as somebody may be started: they may be away, too.
+    Minions of later waves are asked while starts are allowed: they may be away, too.
     """
     counts = starts and rollout.counting is None
     survey = counts or since(rollout, rollout.surveyed) >= SURVEY_INTERVAL
@@ -167,7 +167,7 @@ def ask(rollout: Rollout, *, starts: bool) -> list[Action]:
         # An answer may have been lost.
         asked = [n for n, m in known if m.silent_since is not None and not m.away]
         chosen += [n for n in asked if _asked_again(rollout, rollout.minions[n])][:DOUBTED]
-    # Those of the next wave download already.
+    # Minions of the next wave download already.
     ahead = rollout.plan.waves[: _staged_until(rollout)]
     chosen += [
         name

@@ -10,7 +10,7 @@ from ..core.errors import InputError
 
 @dataclass(frozen=True)
 class Share:
-    """``5`` or ``10%``. *least* is what a percentage comes to at least: 1 if it is a default."""
+    """``5`` or ``10%``. *least* is the least result of a percentage: 1 if it is a default."""
 
     amount: float
     percent: bool = False
@@ -18,9 +18,9 @@ class Share:
 
     def of(self, total: int, name: str, meant: int = 0) -> int:
         """
-        Return how many of *total* minions that is, or raise InputError if it is none.
+        Return this share of *total* minions, or raise InputError if it is less than one.
 
-        It is one at least if it is one of all that are *meant*: the others are done already.
+        It is at least 1 if it is at least 1 of all *meant* minions: the others are done already.
         """
         if not self.percent:
             return int(self.amount)
@@ -34,11 +34,11 @@ class Share:
         return found
 
     def allows(self, total: int) -> int:
-        """Return how many of *total* that is, rounded down; it may be none."""
+        """Return this share of *total*, rounded down; it may be 0."""
         return math.floor(total * self.amount / 100) if self.percent else int(self.amount)
 
     def needs(self, total: int) -> int:
-        """Return how many of *total* that is, rounded up, and never more than there are."""
+        """Return this share of *total*, rounded up, and never more than *total*."""
         return min(
             math.ceil(total * self.amount / 100) if self.percent else int(self.amount), total
         )
@@ -48,7 +48,7 @@ class Share:
 
 
 def parse(name: str, given: object, *, zero: bool = False) -> Share:
-    """Return the Share that is meant by ``3``, ``"3"`` or ``"10%"``, or raise InputError."""
+    """Return the Share for ``3``, ``"3"`` or ``"10%"``, or raise InputError."""
     text = str(given).strip()
     number, percent = text.removesuffix("%").strip(), text.endswith("%")
     try:

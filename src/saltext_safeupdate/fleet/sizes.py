@@ -1,21 +1,21 @@
-"""What a rollout takes for canaries, waves and its limit if nobody says so: by the size of it."""
+"""The defaults of a rollout for canaries, waves and its limit, by its size."""
 
 from __future__ import annotations
 
 from .request import UNAVAILABLE, WAVES, Request
 from .share import Share
 
-# A group of fewer minions is small: one canary, and all others after it. Of five hosts, waves of
-# one, one and two took three soaks, which was most of their 26 minutes.
+# A group with fewer minions is small: one canary, and then all others. With five hosts, waves of
+# one, one and two took three soaks, which were most of their 26 minutes.
 SMALL = 10
 CANARIES, FEW_CANARIES = 2, 1
 _ONE_WAVE = (Share(100, True, 1),)
-# As many may be away at once in a fleet of which that is a third at most.
+# So many may be away at once if that is at most a third of the fleet.
 _AT_ONCE, _PART = 2, 3
 
 
 def canaries(wanted: Request, meant: int) -> int:
-    """Return the canaries of a group whose target means so many minions."""
+    """Return the number of canaries of a group whose target matches so many minions."""
     if wanted.canaries is not None:
         return wanted.canaries
     return FEW_CANARIES if meant < SMALL else CANARIES
@@ -30,9 +30,9 @@ def waves(wanted: Request, meant: int) -> tuple[Share, ...]:
 
 def unavailable(wanted: Request, total: int, meant: int) -> int:
     """
-    Return how many of *total* minions may be away at once; *meant* are those of all groups.
+    Return how many of *total* minions may be away at once; *meant* are the targeted minions of all
 
-    Raises InputError if that is none.
+    groups. Raises InputError if the limit is less than one.
     """
     given = wanted.max_unavailable
     if given is not None:
@@ -42,7 +42,7 @@ def unavailable(wanted: Request, total: int, meant: int) -> int:
 
 
 def told(wanted: Request, groups: dict[str, int]) -> str:
-    """Return what was set by the size of small groups, by name; empty if nothing was."""
+    """Return the defaults that come from the size of small groups; may be empty."""
     sized = ("canaries", "waves")
     small = {
         name: [each for each in sized if getattr(wanted.of(name), each) is None]

@@ -1,7 +1,8 @@
 """
-Who counts against ``max_unavailable``: whoever is away, or may be, in whatever wave.
+Minions that count against ``max_unavailable``: all that are or may be away, in any wave.
 
-What is not known is counted. What a person has seen and gone on with is not.
+
+A minion in an unknown state counts. One that a person has accepted with ``resume`` does not.
 """
 
 from __future__ import annotations
@@ -11,13 +12,13 @@ from collections.abc import Iterable
 
 from .rollout import BROKEN, Minion, Rollout, Step, since
 
-# Seconds without an answer after which nobody relies on a minion any more. It counts as away, with
-# all that follows from that, only after the ``silence_timeout`` of the rollout.
+# Seconds without an answer after which a minion is in doubt. It counts as away, with all the
+# consequences, only after the ``silence_timeout`` of the rollout.
 DOUBT = 15.0
 
 
 def holds(rollout: Rollout, minion: Minion) -> str:
-    """Return why a minion takes a part of the budget; empty if it takes none."""
+    """Return why a minion takes a part of the budget; empty if it takes no part."""
     if minion.step.active:
         return "is being updated"
     if minion.step in BROKEN:
@@ -32,13 +33,13 @@ def holds(rollout: Rollout, minion: Minion) -> str:
 
 
 def in_doubt(rollout: Rollout, minion: Minion) -> bool:
-    """Tell whether the minion has been asked something and should have answered by now."""
+    """Return whether the minion should have answered a question by now."""
     return minion.silent_since is not None and since(rollout, minion.silent_since) > DOUBT
 
 
 def down(rollout: Rollout) -> list[str]:
     """Return the minions that are away, may be, or may not come back by themselves."""
-    # Of thousands only these have to be looked at closely.
+    # Only these of thousands have to be checked closely.
     return [
         name
         for name, each in rollout.minions.items()
@@ -52,12 +53,12 @@ def down(rollout: Rollout) -> list[str]:
 
 
 def free(rollout: Rollout) -> int:
-    """Return how many more may be away; below 0 if more are than may be."""
+    """Return how many more may be away; below 0 if too many are."""
     return rollout.plan.unavailable - len(down(rollout))
 
 
 class Room:
-    """How many more may be away: of all, and of each group that has a limit of its own."""
+    """How many more may be away: of all, and of each group with a limit of its own."""
 
     def __init__(self, rollout: Rollout, away: Iterable[str]) -> None:
         plan, gone = rollout.plan, list(away)
@@ -67,18 +68,18 @@ class Room:
         self._groups = {group: most - counted[group] for group, most in plan.limits.items()}
 
     def has(self, name: str, more: int = 1) -> bool:
-        """Tell whether there is room for so many of them *more*."""
+        """Return whether there is room for so many *more* of its group."""
         return self.left >= more and self._groups.get(self._of[name], more) >= more
 
     def take(self, name: str) -> None:
-        """Note that one of them may be away from now on."""
+        """Note that this minion may be away from now on."""
         self.left -= 1
         if self._of[name] in self._groups:
             self._groups[self._of[name]] -= 1
 
 
 def counted(rollout: Rollout) -> bool:
-    """Tell whether everybody was asked since starts are allowed, and has had time to answer."""
+    """Return whether all were asked since starts are allowed, and have had time to answer."""
     if rollout.counting is None:
         return False
     return since(rollout, rollout.counting) > DOUBT or not any(
@@ -87,7 +88,7 @@ def counted(rollout: Rollout) -> bool:
 
 
 def given_up(rollout: Rollout) -> list[str]:
-    """Return those of them that do not come back unless somebody sees to them."""
+    """Return the minions that do not come back unless somebody acts."""
     return [
         name
         for name, minion in rollout.minions.items()

@@ -1,7 +1,8 @@
 """
-What a person does with a rollout: pause, resume, retry, abort.
+The commands of a person to a rollout: pause, resume, retry, abort.
 
-*by* is who does it, for the history.
+
+*by* is the person, for the history.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from .rollout import LEFT, Minion, Mode, Rollout, Step, said
 
 
 def pause(rollout: Rollout, why: str, now: float, by: str = "") -> list[Action]:
-    """Start nobody more; who has begun goes on."""
+    """Start no more minions; those that have begun continue."""
     if rollout.mode is Mode.RUNNING:
         rollout.mode, rollout.why = Mode.PAUSED, why
         rollout.note(now, f"paused{said(by)}: {why}")
@@ -23,15 +24,15 @@ def pause(rollout: Rollout, why: str, now: float, by: str = "") -> list[Action]:
 
 def resume(rollout: Rollout, now: float, by: str = "") -> list[Action]:
     """
-    Go on, and accept who has failed or is away. What was taken back is to begin again.
+    Continue, and accept minions that failed or are away. Withdrawn requests begin again.
 
-    Of a rollout that is running, who waits for a reboot is accepted, too; and of one that stands,
-    who is at work for somebody else.
+    If the rollout is running, minions that wait for a reboot are accepted, too. If it has stopped,
+    minions that are at work for somebody else are accepted, too.
     """
     if rollout.mode in (Mode.PAUSED, Mode.STOPPED, Mode.RUNNING):
         stands = rollout.full_since is not None or rollout.mode is Mode.STOPPED
         for minion in rollout.minions.values():
-            # One that goes on after a pause says nothing of whom the rollout waits for.
+            # Resuming after a pause does not accept minions that the rollout waits for.
             waits = rollout.mode is Mode.RUNNING and minion.step is Step.TO_REBOOT
             busy = stands and minion.engaged and not sending.is_out(minion)
             busy = busy and not minion.step.active and minion.step is not Step.TO_REBOOT
@@ -49,7 +50,7 @@ def retry(rollout: Rollout, names: Iterable[str], now: float, by: str = "") -> l
     """
     Let minions that have failed try again, in the wave that is under way.
 
-    One that may still be at work keeps its part of the budget until it says that it is not.
+    A minion that may still be at work keeps its part of the budget until it says that it is not.
     """
     for name in names:
         minion = rollout.minions[name]
@@ -60,7 +61,7 @@ def retry(rollout: Rollout, names: Iterable[str], now: float, by: str = "") -> l
                 minion.cancelled = True
             _try_again(minion)
             rollout.note(now, f"{name}: is to try again{said(by)}")
-    # Everybody says first where he is: one may await its boot, and would refuse another update.
+    # All report first: a minion may wait for its boot, and would refuse another update.
     rollout.counting = None
     if rollout.mode is Mode.STOPPED and not controller.failures(rollout):
         _go_on(rollout)
@@ -68,7 +69,7 @@ def retry(rollout: Rollout, names: Iterable[str], now: float, by: str = "") -> l
 
 
 def abort(rollout: Rollout, why: str, now: float, by: str = "") -> list[Action]:
-    """Start nobody more, and take back what has not begun."""
+    """Start no more minions, and take back requests that have not begun."""
     if rollout.mode.final:
         return []
     rollout.mode, rollout.why = Mode.ABORTING, why
@@ -79,7 +80,7 @@ def abort(rollout: Rollout, why: str, now: float, by: str = "") -> list[Action]:
 def _go_on(rollout: Rollout) -> None:
     rollout.mode, rollout.why, rollout.gate = Mode.RUNNING, "", ""
     if rollout.kept:
-        # It was allowed since: else nobody could go on.
+        # It has been allowed since then, or nobody could resume.
         rollout.because, rollout.kept = "", False
 
 

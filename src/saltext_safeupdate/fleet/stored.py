@@ -1,4 +1,4 @@
-"""What was stored of a rollout, checked before it is believed: disks break, programs err."""
+"""The stored data of a rollout, checked before it is used: disks break, programs err."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .rollout import Minion, Mode, Rollout, Step
 
 _NAMES = tuple(each.name for each in fields(Minion))
 _VALUES = operator.attrgetter(*_NAMES)
-# Where these are in a row, whose first value is the name of the minion.
+# The places of these in a row, whose first value is the name of the minion.
 _STEP, _PHASES = 1 + _NAMES.index("step"), 1 + _NAMES.index("phases")
 _TYPES = {each.name: str(each.type) for each in fields(Minion)}
 _HEAD_TYPES = {
@@ -35,18 +35,18 @@ Row = tuple[Any, ...]
 @dataclass(frozen=True, kw_only=True)
 class Outline:
     """
-    A rollout without its minions, and what others want to know of it when it is over.
+    A rollout without its minions, and the data that is needed when it is over.
 
     newest
         The highest number of its requests.
     usual
-        Seconds that a minion took, the median of those that are done; 0 if none is.
+        Seconds that a minion took, the median of all that are done; 0 if none is done.
     counts
-        How many minions are at each step, by the name of the step.
+        The number of minions at each step, by its name.
     back
         The rollout that it takes back; empty if it takes none back.
     unfit
-        How many are left out because of a problem.
+        The number of minions that are left out because of a problem.
     """
 
     mode: Mode
@@ -98,7 +98,7 @@ def outline(told: Mapping[str, Any]) -> Outline:
 
 
 def _values(told: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of an outline; what earlier versions did not store has its default."""
+    """Return the values of an outline; values that earlier versions did not store are defaults."""
     return {
         each.name: told[each.name]
         for each in fields(Outline)
@@ -107,7 +107,7 @@ def _values(told: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def head(rollout: Rollout) -> dict[str, Any]:
-    """Return what is known of the rollout as a whole: small, and new with every look."""
+    """Return the data of the rollout as a whole: small, and new with every look."""
     return {
         **vars(outline_of(rollout)),
         **{name: getattr(rollout, name) for name in _HEAD_TYPES},
@@ -136,19 +136,19 @@ def rollout(plan: Plan, told: Mapping[str, Any], listed: list[Any]) -> Rollout:
     """
     names = told.get("names")
     if told.get("schema") == rollouts.SCHEMA and not _is_list_of_text(names):
-        raise ValueError("it does not say what it knows of minions")
+        raise ValueError("it does not name the values of its minions")
     minions: dict[str, dict[str, Any]] = {}
     for row in listed:
         if not isinstance(row, list) or not row or len(row) != len(names or ()) + 1:
-            raise ValueError("a row of it has another length than it has to have")
-        # Values that an older version does not write have their defaults.
+            raise ValueError("a row of it has the wrong length")
+        # Values that an older version did not write have their defaults.
         values = dict(zip(names or (), row[1:], strict=True))
         _check(f"minion {row[0]}", values, _TYPES)
         minions[str(row[0])] = values
     if told.get("schema") == rollouts.SCHEMA:
         _check("it", told, _HEAD_TYPES)
         if sorted(minions) != sorted(plan.minions):
-            raise ValueError("its minions are not those of its plan")
+            raise ValueError("its minions are not the minions of its plan")
     data = {**told, "plan": plans.to_data(plan), "minions": minions}
     found = _read(rollouts.from_data, rollouts.SCHEMA, data)
     if not 0 <= found.part < len(found.goals) or not 0 <= found.wave <= len(plan.waves):
@@ -165,9 +165,9 @@ def _has_goal(minion: Minion, found: Rollout) -> bool:
 
 def plan(data: object) -> Plan:
     """
-    Return the plan that was stored.
+    Return the stored plan.
 
-    Raises ValueError if it is none, and InputError if another version wrote it.
+    Raises ValueError if it is not a plan, and InputError if another version wrote it.
     """
     found = _read(plans.from_data, plans.SCHEMA, data if isinstance(data, Mapping) else {})
     values = {
@@ -219,7 +219,7 @@ def _fits(value: object, kind: str) -> bool:
         return isinstance(value, dict) and all(
             isinstance(key, str) and _fits(each, "float") for key, each in value.items()
         )
-    # Texts, and steps, which are read by their own class.
+    # Texts, and steps, whose own class reads them.
     return isinstance(value, str)
 
 

@@ -2,7 +2,7 @@
 A rollout as data for people and programs.
 
 The schema is part of the interface: keys are added, never renamed, and ``schema`` grows if
-the meaning of one changes.
+the meaning of a key changes.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from .rollout import Minion, Mode, Rollout, Step
 from .stored import Outline
 
 SCHEMA = 1
-# What are seconds since 1970 in a summary.
+# Keys of a summary whose values are seconds since 1970.
 TIMES = ("began", "looked", "window_begins")
-# Rows of minions in a summary.
+# The most rows of minions in a summary.
 _MOST_ROWS = 20
-# Who is shown first.
+# The order in which minions are shown.
 ORDER = (
     Step.FAILED,
     Step.TIMED_OUT,
@@ -38,7 +38,7 @@ ORDER = (
 
 
 def summary(rollout: Rollout, now: float) -> dict[str, Any]:
-    """Return where the rollout stands, without a row for each minion."""
+    """Return the status of the rollout, without a row for each minion."""
     known = durations.usual(m.seconds for m in rollout.minions.values() if m.step is Step.DONE)
     wanted = rollout.plan.request
     begins = gates.next_begin(rollout, now) if rollout.plan.waves else window.NEVER
@@ -101,13 +101,13 @@ def _state(rollout: Rollout, number: int) -> str:
 
 
 def _waits_for(rollout: Rollout) -> dict[str, int]:
-    """Return for how many jobs the updates that are under way wait, by minion."""
+    """Return how many jobs the updates under way wait for, by minion."""
     found = {name: m.waits_for for name, m in rollout.minions.items() if m.waits_for}
     return dict(sorted(found.items(), key=lambda row: -row[1])[:_MOST_ROWS])
 
 
 def problems(rollout: Rollout, most: int = _MOST_ROWS) -> list[dict[str, str]]:
-    """Return what a person has to look at, the worst first."""
+    """Return the problems that a person has to look at, the worst first."""
     rows = [
         {"minion": name, "what": minion.step.value, "why": minion.reason}
         for name, minion in rollout.minions.items()
@@ -168,10 +168,10 @@ def _row(name: str, minion: Minion, wave: int) -> dict[str, Any]:
 
 def exit_status(rollout: Rollout) -> int:
     """
-    Return 0 if all minions are done, 1 if some are not, 2 if it stands, 3 while it runs.
+    Return 0 if all are done, 1 if some are not, 2 if it has stopped or pauses, 3 while it runs.
 
-    Who was left out because of a problem is not done. Whom its administrator holds does not count,
-    as long as somebody is done.
+    Minions that were left out because of a problem are not done. Held minions do not count, as long
+    as another one is done.
     """
     counts = {step.value: rollout.count(step) for step in (Step.DONE, Step.HELD)}
     return _exit_status(
@@ -193,7 +193,7 @@ def _exit_status(mode: Mode, all_done: bool) -> int:
 
 
 def line(outline: Outline) -> dict[str, Any]:
-    """Return of a rollout what a list of all of them has: keys of :func:`summary`."""
+    """Return a rollout for a list of all of them: some keys of :func:`summary`."""
     minions = sum(outline.counts.values())
     return {
         "mode": outline.mode.value,

@@ -1,4 +1,4 @@
-"""Times as people and programs read them: by ISO 8601, in UTC or in the zone that they ask for."""
+"""Times as people and programs read them: in ISO 8601, in UTC or in another zone."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import Any
 from ..core.errors import InputError
 
 UTC, LOCAL = "UTC", "local"
-# As :func:`.text.moment` writes it.
+# The form of :func:`.text.moment`.
 _TOLD = re.compile(r"\b(\d{4}-\d\d-\d\d) (\d\d:\d\d:\d\d) UTC\b")
 
 
 def zone(name: object) -> datetime.tzinfo | None:
-    """Return the time zone of that name; None for that of this host. Raises InputError."""
+    """Return the time zone of that name; None for this host's own. Raises InputError."""
     told = str(name)
     if told.lower() == LOCAL:
         return None
@@ -26,8 +26,8 @@ def zone(name: object) -> datetime.tzinfo | None:
         return zoneinfo.ZoneInfo(told)
     except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError) as err:
         raise InputError(
-            f"There is no time zone {told!r} here. Say 'UTC', 'local' for that of this host, or a "
-            "name such as 'Europe/Berlin'. Nothing was changed."
+            f"There is no time zone {told!r} here. Say 'UTC', 'local' for the zone of this host, "
+            "or a name such as 'Europe/Berlin'. Nothing was changed."
         ) from err
 
 
@@ -39,9 +39,9 @@ def iso(at: float, name: object = UTC) -> str:
 
 def beside(found: Mapping[str, Any], keys: tuple[str, ...], name: object = UTC) -> dict[str, Any]:
     """
-    Return plain data with ``times``: what these keys have, by ISO 8601; None where there is none.
+    Return plain data with ``times``: the values of these keys in ISO 8601; None without a time.
 
-    So have the lines of a ``history``, in their order.
+    ``times`` also has the lines of a ``history``, in their order.
     """
     told: dict[str, Any] = {key: iso(found[key], name) if found[key] else None for key in keys}
     if "history" in found:
@@ -60,7 +60,7 @@ def in_zone(text: str, name: object) -> str:
             at = datetime.datetime.fromisoformat(f"{match[1]}T{match[2]}+00:00")
             return at.astimezone(wanted).isoformat(sep=" ", timespec="seconds")
         except (ValueError, OverflowError):
-            # A minion may say anything, also a time that there is not in the other zone.
+            # A minion may write anything, also a time that does not exist in the other zone.
             return match[0]
 
     return _TOLD.sub(other, text)

@@ -1,4 +1,4 @@
-"""What a rollout that takes another one back asks for: where each minion came from."""
+"""The request of a rollout that takes another one back: the former version of each minion."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from . import versions
 from .request import OF_A_GROUP, Group
 from .rollout import Minion, Rollout, Step, said
 
-# What a way back takes over from the rollout that it takes back, unless somebody says otherwise.
+# Settings that a way back inherits from the rollout that it takes back, unless they are given.
 _SAME = (
     "canaries",
     "waves",
@@ -25,33 +25,33 @@ _SAME = (
     "silence_timeout",
     "late_timeout",
 )
-# Who has not gone anywhere, or has come back.
+# Minions that were not updated, or were rolled back.
 _STAYED = (Step.REFUSED, Step.HELD, Step.CANCELLED, Step.ROLLED_BACK)
-# What would say twice where minions go to.
+# Settings that would contradict ``back``: it says already which versions minions go to.
 _NOT_BESIDE = ("version", "extension", "groups", "allow_downgrade", "stage", "source")
 
 
 def ran(minion: Minion, wanted: str) -> str:
-    """Return what a minion is to go back to that is asked for the *wanted* version."""
+    """Return the version to go back to for a minion that is asked for the *wanted* version."""
     there = minion.installed or minion.version
     if minion.version and versions.stand_for_each_other(there, wanted):
-        # It is installed already, and something else runs.
+        # It is installed already, and another version runs.
         return minion.version
     return there
 
 
 def is_version(back: str) -> bool:
-    """Tell whether a version is taken back, and not one rollout: names of these have no dot."""
+    """Return whether *back* is a version and not a rollout, whose name has no dot."""
     return "." in back
 
 
 def before(taken: Sequence[Rollout], version: str = "") -> dict[str, str]:
     """
-    Return what each minion ran when it was asked for another version of Salt by what is *taken*.
+    Return the version that each minion ran when a rollout in *taken* first asked it for another.
 
-    These are rollouts, the newest last. Of a *version* that is taken back, others may be among
-    them: whoever was brought on since stays there. It is empty for those of whom nobody has noted
-    it: an earlier version of the extension was driving the rollout when they were asked.
+    The newest rollout is last. If a *version* is taken back, rollouts to other versions may be
+    among them: minions that have another version since then keep it. The version is empty if nobody
+    noted it: an earlier version of the extension was driving the rollout at that time.
     """
     found: dict[str, str] = {}
     for rollout in taken:
@@ -65,13 +65,13 @@ def before(taken: Sequence[Rollout], version: str = "") -> dict[str, str]:
 
 
 def _brings(rollout: Rollout, version: str) -> bool:
-    """Tell whether it brings the version that is taken back, if that is one."""
+    """Return whether it installs the version that is taken back, if a version is."""
     wanted = rollout.plan.request.version
     return not version or versions.stand_for_each_other(wanted, version)
 
 
 def _went(rollout: Rollout, minion: Minion) -> bool:
-    """Tell whether it was asked for another version of Salt, and may be there."""
+    """Return whether it was asked for another version of Salt, and may have it."""
     version, _ = rollout.goals[min(minion.part, len(rollout.goals) - 1)]
     return bool(version) and minion.number > 0 and minion.step not in _STAYED
 
@@ -80,12 +80,11 @@ def barred(
     back: str, version: str, known: Mapping[str, str], quarantined: Mapping[str, str]
 ) -> dict[str, str]:
     """
-    Return who cannot go back to where it came from, and why; *known* is what each ran before.
+    Return the minions that cannot go back, and why; *known* has the former version of each.
 
-    *back* is what is taken back, and *version* what that has brought.
-
-    Minions say themselves what they ran: one that names a bad version stays, and keeps nobody else
-    from going back. If all came from another build of the version, all may.
+    *back* is the rollout or version that is taken back, and *version* the version itself.
+    Minions say themselves what they ran: one that names a bad version stays, and does not keep
+    others from going back. If all came from another build of the version, all may go back.
     """
     same = {name for name, each in known.items() if versions.stand_for_each_other(each, version)}
     found: dict[str, str] = {}
@@ -93,13 +92,13 @@ def barred(
         kept, because = versions.kept_from_all(quarantined, each)
         if not each:
             found[name] = (
-                f"what it ran before {back} is not known: an earlier version of the "
+                f"its version before {back} is not known: an earlier version of the "
                 "extension has asked it. Name the version, with 'allow_downgrade=True'"
             )
         elif kept:
             found[name] = f"came from {each}, and {kept} is in quarantine: {because}"
         elif name in same and len(same) < sum(map(bool, known.values())):
-            found[name] = f"came from {each}, which is what is taken back; name another version"
+            found[name] = f"came from {each}, the version that is taken back; name another one"
     return found
 
 
@@ -107,36 +106,36 @@ def settings(
     taken: Sequence[Rollout], back: str, given: Mapping[str, Any], group: Group | None
 ) -> dict[str, Any]:
     """
-    Return the settings of the rollout that takes *back* what the *taken* ones have brought.
+    Return the settings of the rollout that takes *back* the version of the *taken* ones.
 
     The groups, waves and limits are the same; it does not soak, and its packages are kept on the
-    minions. *group* is a part of it. The version is kept from everybody then, unless only a part
-    goes back. Raises InputError if nobody can go back, or *given* says otherwise where to.
+    minions. *group* is a part of it. The version is kept from all minions then, unless only a part
+    goes back. Raises InputError if no minion can go back, or *given* names another version.
     """
     if odd := sorted(set(_NOT_BESIDE).intersection(given)):
         raise InputError(
-            f"{', '.join(odd)} cannot be given with 'back': each minion goes to what it ran "
-            "before. Nothing was started."
+            f"{', '.join(odd)} cannot be given with 'back': each minion goes to the version that "
+            "it ran before. Nothing was started."
         )
     version = back if is_version(back) else ""
     ours = [each for each in taken if _brings(each, version)]
     if not all(each.plan.request.version for each in ours):
         raise InputError(
-            f"The rollout {back} did not bring a version of Salt, so there is nothing to go back "
+            f"The rollout {back} did not install a version of Salt, so there is nothing to go back "
             "from. Nothing was started."
         )
     known = before(taken, version)
     if not any(known.values()):
         raise InputError(
             f"No minion was asked to update by {'a rollout of ' if version else 'the rollout '}"
-            f"{back} as far as it says, so there is nothing to go back from. Nothing was started; "
-            "for one that an earlier version of the extension has driven, name the version, with "
+            f"{back} according to its record, so there is nothing to go back from. Nothing was "
+            "started; if an earlier version of the extension has driven it, name the version, with "
             "'allow_downgrade=True'."
         )
     old = requests.to_mapping(ours[-1].plan.request)
     inherited = {key: old[key] for key in _SAME if key in old}
     if version:
-        # Several rollouts had limits of their own: each group brings along what it had.
+        # Several rollouts had limits of their own: each group keeps its settings.
         inherited = {key: each for key, each in inherited.items() if key not in OF_A_GROUP}
     groups = [group] if group is not None else _groups(ours, known, apart=bool(version))
     return {
@@ -151,7 +150,7 @@ def settings(
 
 
 def keep(made: Rollout, version: str) -> None:
-    """Have the *version* that is taken back kept from everybody, from the first look on."""
+    """Keep the *version* that is taken back from all minions, from the first look on."""
     if not made.plan.request.keep or not version:
         return
     if any(versions.stand_for_each_other(version, each) for each in made.versions):
@@ -163,10 +162,10 @@ def keep(made: Rollout, version: str) -> None:
 
 def _groups(taken: Sequence[Rollout], known: Mapping[str, str], *, apart: bool) -> list[Group]:
     """
-    Return the groups of the rollouts by the names of those who can go back.
+    Return the groups of the rollouts, with the names of the minions that can go back.
 
-    Each minion is in the group of the newest one. If they were *apart*, a group has the settings of
-    its rollout as its own.
+    Each minion is in the group of its newest rollout. If they were *apart*, a group has the
+    settings of its rollout as its own.
     """
     of: dict[str, str] = {}
     own: dict[str, tuple[tuple[str, Any], ...]] = {}

@@ -1,4 +1,4 @@
-"""Maintenance windows: the times in which minions may be started on their update, and never."""
+"""Maintenance windows: the times in which updates may start, and closed periods."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from ..core.errors import InputError
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 # Which of the days of that name in a month; the last one is counted from its end.
 WHICH = {"first": 1, "second": 2, "third": 3, "fourth": 4, "last": -1}
-# When a window begins that does not come again.
+# The beginning of a window that does not open again.
 NEVER = math.inf
 # The beginning of the year 9999: no date could be reckoned from much later moments.
 LATEST = 253_370_764_800.0
 _MINUTES = 1440
-# Seconds that are there twice at most when clocks are put back, with those before them.
+# Seconds in which times may repeat when clocks are put back, and the seconds before them.
 _TWICE, _NO_TIME = 7200, datetime.timedelta()
-# Days in which each day of the week has been the first, or the last, of its name in a month.
+# Days within which each day of the week comes, and comes as the first or last one of a month.
 _AHEAD, _MONTHS_AHEAD = 9, 70
-# Closed periods that are passed on the way to the next open moment.
+# The most closed periods before the next open moment.
 _MOST_PERIODS = 1000
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
 _FORM = re.compile(
@@ -50,10 +50,10 @@ class Window:
     """
     Minutes of the day from *begin* to *end*, on *days* (0 is Monday), in the time of *zone*.
 
-    If there are *dates*, it is only on these; if it is the *which* of a month, only on that day of
-    its name (-1 is the last one). One whose end is not after its begin lasts over midnight; it
-    belongs to the day on which it begins. The wall clock counts: on the night in which clocks are
-    put forward or back, a window is an hour shorter or longer.
+    With *dates*, it is only on these; with *which*, only on that one of these days in a month (-1
+    is the last). If its end is not after its beginning, it lasts over midnight, and belongs to the
+    day on which it begins. The wall clock counts: in the night in which clocks are put forward or
+    back, a window is an hour shorter or longer.
     """
 
     text: str
@@ -65,7 +65,7 @@ class Window:
     dates: frozenset[datetime.date] = frozenset()
 
     def contains(self, now: float) -> bool:
-        """Tell whether *now* (epoch seconds) lies in the window."""
+        """Return whether *now* (epoch seconds) is in the window."""
         local = datetime.datetime.fromtimestamp(now, zoneinfo.ZoneInfo(self.zone))
         minute, day = local.hour * 60 + local.minute, local.date()
         if self.begin < self.end:
@@ -81,7 +81,7 @@ class Window:
         zone = zoneinfo.ZoneInfo(self.zone)
         today = datetime.datetime.fromtimestamp(now, zone).date()
         if self._clocks_are_put_back(now, zone):
-            # What is over on the wall clock may come again.
+            # A time that is over on the wall clock may come again.
             for at in range(int(now) // 60 * 60 + 60, int(now) + _TWICE, 60):
                 if self.contains(at):
                     return float(at)
@@ -89,20 +89,20 @@ class Window:
         for day in self._days_from(today):
             local = datetime.datetime.combine(day, datetime.time(hour, minute), zone)
             first, last = sorted(local.replace(fold=fold).timestamp() for fold in (0, 1))
-            # In the night in which clocks are changed, it may be there twice, or left out: then it
-            # begins when they are put forward.
+            # In the night in which clocks change, a time may come twice, or not at all: then the
+            # window begins when they are put forward.
             for at in range(int(first), int(last) + 1, 60):
                 if at > now and self.contains(at):
                     return float(at)
         return NEVER
 
     def _clocks_are_put_back(self, now: float, zone: datetime.tzinfo) -> bool:
-        """Tell whether that happens soon."""
+        """Return whether clocks are put back soon."""
         here, there = (datetime.datetime.fromtimestamp(at, zone) for at in (now, now + _TWICE))
         return (here.utcoffset() or _NO_TIME) > (there.utcoffset() or _NO_TIME)
 
     def _is_on(self, day: datetime.date) -> bool:
-        """Tell whether it begins on that day."""
+        """Return whether it begins on that day."""
         if self.dates:
             return day in self.dates
         if day.weekday() not in self.days:
@@ -123,7 +123,7 @@ class Window:
 
 @dataclass(frozen=True)
 class Period:
-    """Whole days, from *first* to *last*, in the time of *zone*, in which nobody is started."""
+    """Whole days, from *first* to *last*, in the time of *zone*, in which no update starts."""
 
     text: str
     first: datetime.date
@@ -135,9 +135,9 @@ class Period:
         return self.first <= local.date() <= self.last
 
     def ends(self) -> float:
-        """Return when it is over, in epoch seconds; ``NEVER`` if it is to last for ever."""
+        """Return when it is over, in epoch seconds; ``NEVER`` if it lasts forever."""
         if self.last.year == datetime.MAXYEAR:
-            # No date could be reckoned from it.
+            # No date can be calculated from it.
             return NEVER
         after = self.last + datetime.timedelta(days=1)
         zone = zoneinfo.ZoneInfo(self.zone)
@@ -146,9 +146,9 @@ class Period:
 
 def parse(text: object) -> Window:
     """
-    Return the window that is meant by ``mon-fri 22:00-04:00 Europe/Berlin``.
+    Return the window for a text such as ``mon-fri 22:00-04:00 Europe/Berlin``.
 
-    In place of the days of the week there may be dates (``2026-11-25``), or one day of a month
+    Instead of days of the week there may be dates (``2026-11-25``), or one day of a month
     (``first sun``). Days are optional (then every day), and so is the zone (then UTC). Raises
     InputError.
     """
@@ -156,8 +156,8 @@ def parse(text: object) -> Window:
     if found is None:
         raise InputError(
             f"The window {text!r} is not understood. Write 'mon-fri 22:00-04:00 Europe/Berlin': "
-            "days, times and the time zone; without days it is every day, without zone UTC. For "
-            "days, there may be dates such as '2026-11-25', or 'first sun'."
+            "days, times and the time zone; without days it is every day, without zone UTC. "
+            "Instead of days, there may be dates such as '2026-11-25', or 'first sun'."
         )
     begin, end = (_minutes(found[key], text) for key in ("begin", "end"))
     if begin in (end, _MINUTES):
@@ -169,7 +169,7 @@ def parse(text: object) -> Window:
 
 def period(text: object) -> Period:
     """
-    Return the closed period that is meant by ``2026-12-20 - 2027-01-06 Europe/Berlin``.
+    Return the closed period for a text such as ``2026-12-20 - 2027-01-06 Europe/Berlin``.
 
     One date is one day; without a zone it is UTC. Raises InputError.
     """
@@ -178,7 +178,7 @@ def period(text: object) -> Period:
         raise InputError(
             f"The closed period {text!r} is not understood. Write '2026-12-20 - 2027-01-06 "
             "Europe/Berlin': the first day, the last one, and the time zone; one date is one day, "
-            "without zone it is UTC."
+            "without a zone it is UTC."
         )
     what = f"The closed period {text!r}"
     first = _date(found["first"], what)
@@ -190,17 +190,17 @@ def period(text: object) -> Period:
 
 def moment(text: object) -> float:
     """
-    Return the moment that is meant by ``2026-11-25 22:00 Europe/Berlin``, in epoch seconds.
+    Return the moment for a text such as ``2026-11-25 22:00 Europe/Berlin``, in epoch seconds.
 
-    Without a zone it is UTC. One that is there twice, because clocks are put back, is the first.
-    Raises InputError, also for one that is left out because they are put forward.
+    Without a zone it is UTC. If it comes twice, because clocks are put back, it is the first one.
+    Raises InputError, also if it is left out because they are put forward.
     """
     found = _MOMENT.fullmatch(str(text).strip())
     what = f"The moment {str(text)[:80]!r}"
     if found is None:
         raise InputError(
             f"{what} is not understood. Write '2026-11-25 22:00 Europe/Berlin': the date, the "
-            "time and the time zone; without zone it is UTC."
+            "time and the time zone; without a zone it is UTC."
         )
     minutes = _minutes(found["time"], text)
     if minutes == _MINUTES:
@@ -211,14 +211,14 @@ def moment(text: object) -> float:
     )
     at = local.timestamp()
     if not 0 <= at < LATEST:
-        raise InputError(f"{what} is none in which anybody could be started. Give another one.")
+        raise InputError(f"{what} is no time at which updates could start. Give another one.")
     if datetime.datetime.fromtimestamp(at, zone).replace(fold=0) != local.replace(fold=0):
         raise InputError(f"{what} does not exist: clocks are put forward then. Give another one.")
     return at
 
 
 def is_open(windows: Iterable[Window], now: float, closed: Iterable[Period] = ()) -> bool:
-    """Tell whether minions may be started now. Without windows they may, but in closed periods."""
+    """Return whether updates may start now. Without windows they may, except in closed periods."""
     listed = tuple(windows)
     if any(each.contains(now) for each in closed):
         return False
@@ -226,7 +226,7 @@ def is_open(windows: Iterable[Window], now: float, closed: Iterable[Period] = ()
 
 
 def next_begin(windows: Iterable[Window], now: float, closed: Iterable[Period] = ()) -> float:
-    """Return when minions may be started next, in epoch seconds; ``NEVER`` if never again."""
+    """Return when updates may start next, in epoch seconds; ``NEVER`` if never again."""
     listed, shut = tuple(windows), tuple(closed)
     at = now
     for _ in range(_MOST_PERIODS):

@@ -9,31 +9,31 @@ from typing import Any
 from ..core.errors import InputError
 from ..fleet.plan import Facts
 
-# Where the keys of minions are that a master of masters does not know.
+# The place of keys that a master of masters does not know.
 BELOW = "the keys of minions below a syndic are there, so begin it on the master of their syndic"
 
 
 def of_masters(opts: Mapping[str, Any]) -> bool:
-    """Tell whether this is a master of masters."""
+    """Return whether this is a master of masters."""
     return bool(opts.get("order_masters"))
 
 
 def refuse(opts: Mapping[str, Any], members: Mapping[str, Collection[str]]) -> None:
-    """Raise InputError if a group means nobody here, and may mean minions of syndics."""
+    """Raise InputError if a group matches no minion here, and may match minions of syndics."""
     empty = [name for name, minions in members.items() if not minions]
     if empty and of_masters(opts):
         raise InputError(
-            f"The target of {', '.join(empty)} means no minion with an accepted key. This is a "
+            f"The target of {', '.join(empty)} matches no minion with an accepted key. This is a "
             f"master of masters ('order_masters'): {BELOW}. Nothing was started."
         )
 
 
 def syndics(opts: Mapping[str, Any], silent: Iterable[str]) -> dict[str, Facts]:
     """
-    Return those of *silent* that are syndics: they have accepted keys here, and are no minions.
+    Return the syndics in *silent*: they have accepted keys here, and are no minions.
 
-    Salt notes the ID under which a syndic has sent returns. A minion that pretends to be one, and
-    does not answer as a minion, is left out itself.
+    Salt notes the ID under which a syndic has sent returns. A minion that pretends to be a syndic,
+    and does not answer as a minion, only leaves itself out.
     """
     if not of_masters(opts):
         return {}

@@ -1,4 +1,4 @@
-"""The life of a state run: which functions of Salt are a run, and what is due at its end."""
+"""A state run from its start to its end: which functions of Salt are a run, and how it ends."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Ordering:
         self._end = end
 
     def run(self, owner: Any, function: Callable[[], Any]) -> Any:
-        """Return what *function* returns: it is a run, the outermost one or a nested one."""
+        """Call *function* as a run, the outermost one or a nested one; return its result."""
         place = self._recording.place()
         with runs.enter(owner) as (run, level):
             level.place = place
@@ -51,23 +51,23 @@ class Ordering:
             self._end.finish(run, level)
 
     def _chunks(self, state: Any, function: Callable[[], Any], chunks: Any) -> Any:
-        """Call chunks, in the current run or as a run."""
+        """Call chunks, in the current run or as a run of their own."""
         run = runs.current()
         if run is None or run.levels[-1].owner is not state:
             return self.run(state, lambda: self._chunks(state, function, chunks))
         ret = function()
-        # Not before: Salt takes disabled states out of the list that it is given.
+        # Not before the call: Salt removes disabled states from the list.
         run.levels[-1].chunks.extend(chunks)
         return ret
 
     def handlers(self) -> dict[str, Handler]:
-        """Return the handlers, by the execution functions that they stand in front of."""
+        """Return the handlers, by the execution functions that they are called instead of."""
         return dict.fromkeys(names.RUNS, self._function)
 
     def _function(
         self, fun: str, original: Callable[..., Any], args: Any, kwargs: dict[str, Any]
     ) -> Any:
-        """Make a run of a function that is one, but not for Salt's engine."""
+        """Call a function as a run that Salt's own state engine does not see as one."""
         ret = self.run(None, lambda: original(*args, **kwargs))
         # The function set the return code before the end of the run changed the results.
         judge = getattr(inspect.unwrap(original), "__globals__", {}).get("_set_retcode")
@@ -75,7 +75,7 @@ class Ordering:
             judge(ret)
         return ret
 
-    # -- what takes the place of functions of salt.state.State -----------------
+    # -- replacements of functions of salt.state.State --------------------------
 
     def call_high(self, original: Callable[..., Any], state: Any, high: Any) -> Any:
         return self.run(state, lambda: original(state, high))

@@ -1,11 +1,11 @@
 """
-Output of the runner functions that tell of many minions
-========================================================
+Output of the runner functions about many minions
+=================================================
 
 .. versionadded:: 0.1.0
 
 ``salt-run safeupdate.versions`` and ``salt-run safeupdate.check`` show lines: first the sums,
-then the minions. With ``--out=json``, or any other output, they show all that they return.
+then the minions. With ``--out=json``, or any other output, they show all their data.
 """
 
 __virtualname__ = "safeupdate"
@@ -17,7 +17,7 @@ def __virtual__():
 
 def output(data, **kwargs):
     """
-    Show what ``versions`` and ``check`` return as lines.
+    Show the data of ``versions`` and ``check`` as lines.
 
     CLI Example:
 
@@ -25,7 +25,7 @@ def output(data, **kwargs):
 
         salt-run safeupdate.versions --out=safeupdate
     """
-    # Salt imports all outputs in search of one such as "quiet".
+    # Imported here, because Salt imports all outputters even for one such as "quiet".
     from saltext_safeupdate.master import stocktaking
 
     return stocktaking.shown(data)

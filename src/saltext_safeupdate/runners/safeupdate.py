@@ -4,8 +4,8 @@ Runner of safeupdate
 
 .. versionadded:: 0.1.0
 
-What a function refuses, it says in one line; the exit status of ``salt-run`` is 1 then, and an
-orchestration fails. What minions have said is shown in visible characters only.
+If a function refuses something, it says so in one line. Then the exit status of ``salt-run`` is 1,
+and an orchestration fails. Text from minions is shown in visible characters only.
 """
 
 import time
@@ -47,11 +47,11 @@ def redeliver(target="*", tgt_type="glob", timeout=30):
     """
     Publish again, under their JIDs, the jobs that minions have missed.
 
-    The engine ``safeupdate_redeliver`` of this master does it: it asks each minion which jobs it
-    has accepted of those that it has not returned, and which of the others are meant for it.
-    These are published to it again; the rest is left alone. Minions without this extension are
-    left alone as well. The engine does the same by itself, whenever a minion starts and from time
-    to time; this has it done now. How far it looks back is the engine's ``window``.
+    The engine ``safeupdate_redeliver`` of this master does it. It asks each minion about the jobs
+    that it has not returned: which of them it has accepted, and which of the others are meant for
+    it. These are published to it again; the rest is left alone. Minions without this extension are
+    left alone as well. The engine also does this by itself, whenever a minion starts and from time
+    to time. Its ``window`` says how far it looks back.
 
     Returns ``published``, ``not_meant`` and ``undecided`` (minions by JID), ``accepted`` (states of
     jobs by minion), ``no_answer`` and ``not_set_up`` (minions), and ``failed`` (why a job could not
@@ -69,14 +69,14 @@ def redeliver(target="*", tgt_type="glob", timeout=30):
         The minions. Defaults to ``*``.
 
     tgt_type
-        How ``target`` is meant. Defaults to ``glob``.
+        The type of ``target``. Defaults to ``glob``.
 
     timeout
         Seconds that minions have to answer. Defaults to ``30``.
 
     :raises CommandExecutionError: if ``timeout`` is not a number of seconds above 0.
     :raises CommandExecutionError: if the engine is not configured or does not run, or this
-        master publishes nothing again; the message says why.
+        master cannot publish jobs again; the message says why.
     """
     timeout = redelivery.seconds("timeout", timeout)
     minions = targets.targeted(__opts__, target, tgt_type)
@@ -94,8 +94,9 @@ def avail(source, keyring=""):
 
     Minions make slots of builds. ``versions`` has each series; its entries have ``version``,
     ``build``, ``kind``, ``machine``, ``python``, ``size`` (bytes) and ``signed_by``. ``problems``
-    has the manifests that are refused, with the reason. The files are not read.
-    What packages offer, and what fits a minion, it knows itself: ``salt '*' safeupdate.avail``.
+    has the manifests that are refused, with the reason. The files of the builds are not read.
+    Only a minion knows which versions its packages offer, and which builds fit it:
+    ``salt '*' safeupdate.avail``.
 
     CLI Example:
 
@@ -110,7 +111,7 @@ def avail(source, keyring=""):
         A file with keys of GnuPG by which builds have to be signed, as in
         ``safeupdate:slots_keyring`` of minions. Defaults to none.
 
-    :raises CommandExecutionError: if the source cannot be looked at.
+    :raises CommandExecutionError: if the source cannot be read.
 
     .. versionadded:: 0.1.0
     """
@@ -122,15 +123,15 @@ def setup(window=3600, config_file=None, test=False):
     """
     Set this master up, and show what was changed.
 
-    Jobs that minions have missed are published again, minions may ask for the version of the
-    master, and the SLS of this extension are in the file roots. Whatever the master has stays: the
-    engines and permissions of all its configuration files, and an SLS of the same name that
-    somebody else has written. If that cannot be, nothing is written, and the error has the lines to
-    add by hand. It may be run again, and should be after an upgrade of the extension.
+    Afterwards, jobs that minions have missed are published again, minions may ask for the version
+    of the master, and the SLS of this extension are in the file roots. The master's own settings
+    stay: the engines and permissions of all its configuration files, and an SLS of the same name
+    that somebody else has written. If that is not possible, nothing is written, and the error has
+    the lines to add by hand. Run it again after each upgrade of the extension.
 
     Returns ``changes`` by path, and in ``comment`` what to do next, such as to restart the master.
     ``result`` is None if ``test`` has found something to change, and False if nothing of it works
-    with the configuration that the master has, such as with ``open_mode``.
+    with the master's present configuration, such as with ``open_mode``.
 
     CLI Example:
 
@@ -167,17 +168,17 @@ def setup(window=3600, config_file=None, test=False):
 @errors.for_runner
 def plan(target=None, tgt_type="glob", zone="UTC", **settings):
     """
-    Ask all minions that are meant whether they can be updated, and make a plan. Nothing starts.
+    Ask all targeted minions whether they can be updated, and make a plan. Nothing starts.
 
-    At a terminal it is shown as text; with ``--out json``, or called by a program, it returns data:
-    ``id`` is what :py:func:`rollout` begins, ``waves`` who is updated
-    in which order, ``left_out`` who is not and why, ``away`` who does not answer and is updated
-    when it comes back. ``unavailable`` is how many may be away at once, ``failed`` how many may
-    fail, ``steps`` has the upgrade steps by minion, and ``expected`` the seconds that it takes
-    by earlier rollouts (0 without one).
+    At a terminal the plan is shown as text. With ``--out json``, or called by a program, this
+    returns data: ``id`` is the plan that :py:func:`rollout` begins; ``waves`` has the minions that
+    are updated, in their order; ``left_out`` has the others, and why; ``away`` has the minions that
+    do not answer, and that are updated when they come back. ``unavailable`` is the number that may
+    be away at once, ``failed`` the number that may fail. ``steps`` has the upgrade steps by minion,
+    and ``expected`` the seconds that it takes according to earlier rollouts (0 without one).
 
-    If all minions that are meant run what is wanted already, ``nothing_to_do`` says so; it is
-    empty otherwise. Then there are no ``waves``, nothing is stored, and ``id`` is empty.
+    If all targeted minions run the version already, ``nothing_to_do`` says so; otherwise it is
+    empty. Then there are no ``waves``, nothing is stored, and ``id`` is empty.
 
     CLI Example:
 
@@ -193,29 +194,29 @@ def plan(target=None, tgt_type="glob", zone="UTC", **settings):
         The minions, unless ``groups`` has them.
 
     tgt_type
-        How ``target`` is meant: ``glob``, ``list``, ``grain``, ``nodegroup``, ``compound``,
-        ``pcre``, ``pillar`` or ``ipcidr``. Defaults to ``glob``. A minion of which the master
-        does not know whether it is meant is left out.
+        The type of ``target``: ``glob``, ``list``, ``grain``, ``nodegroup``, ``compound``,
+        ``pcre``, ``pillar`` or ``ipcidr``. Defaults to ``glob``. A minion is left out if the master
+        does not know whether the target matches it.
 
     version
-        The version of Salt to bring; or a series, such as ``3008``: its newest version, by what
-        more than half of five minions that are drawn by chance say. In quotes: as a number, 3007.10
-        is 3007.1, so a number of one decimal is refused.
+        The version of Salt to update to; or a series, such as ``3008``, for its newest version:
+        five minions, drawn by chance, are asked, and more than half have to agree. In quotes: as a
+        number, 3007.10 is 3007.1, so a number with one decimal is refused.
 
     extension
-        The version of this extension to bring before Salt.
+        The version of this extension to update to before Salt.
 
     groups
         A list of targets that are updated one after the other. Each is a ``target`` with a
         ``tgt_type`` and a ``name``. A minion of two groups belongs to the first. Each may have its
         own ``canaries``, ``waves``, ``max_unavailable``, ``sample``, ``soak``, ``jitter``,
         ``windows``, ``closed``, ``minion_timeout``, ``silence_timeout``, ``pause_after``,
-        ``gate_before`` and ``gate_after``; what it does not say is as for the rollout.
-        ``max_unavailable`` of the rollout counts for all groups together.
+        ``gate_before`` and ``gate_after``; a setting that it does not have is the rollout's.
+        ``max_unavailable`` of the rollout applies to all groups together.
 
     canaries
         How many minions of each group go first, on their own. They are drawn by chance when the
-        plan is made. Defaults to ``2``, and to ``1`` if the target of the group means fewer than
+        plan is made. Defaults to ``2``, and to ``1`` if the target of the group matches fewer than
         10 minions.
 
     waves
@@ -224,11 +225,11 @@ def plan(target=None, tgt_type="glob", zone="UTC", **settings):
 
     max_unavailable
         How many minions may be away at once, for whatever reason. Defaults to ``10%``, at least to
-        1, and to 2 if that is a third at most.
+        1, and to 2 if that is at most a third.
 
     max_failed
-        How many may fail or be rolled back before the rollout stops. A canary never may.
-        Defaults to ``2%``.
+        How many may fail or be rolled back before the rollout stops. It stops at once if a canary
+        fails. Defaults to ``2%``.
 
     sample
         How many of a wave have to be done before the next one begins. Defaults to ``90%``.
@@ -240,12 +241,12 @@ def plan(target=None, tgt_type="glob", zone="UTC", **settings):
         Seconds over which the starts of a wave are spread. Defaults to ``30``.
 
     stage
-        Whether packages are downloaded before the wave of a minion begins; ``all`` has everybody
-        download before the first wave: tonight, if the ``windows`` are on Saturday. Defaults to
-        ``True``.
+        Whether packages are downloaded before the wave of a minion begins. With ``all``, all
+        minions download before the first wave: tonight, if the ``windows`` are on Saturday.
+        Defaults to ``True``.
 
     stage_windows
-        When minions may be told to download, as ``windows``. Defaults to always.
+        When minions may be told to download, in the form of ``windows``. Defaults to always.
 
     pause_after
         After which waves it pauses until :py:func:`resume`: ``canaries``, ``groups`` (the last wave
@@ -261,17 +262,17 @@ def plan(target=None, tgt_type="glob", zone="UTC", **settings):
         a minute. Defaults to ``3600``.
 
     windows
-        When minions may be started, such as ``[mon-fri 22:00-04:00 Europe/Berlin]``,
+        When updates may start, such as ``[mon-fri 22:00-04:00 Europe/Berlin]``,
         ``[first sun 02:00-06:00]`` or ``[2026-11-25 22:00-04:00]``. Defaults to always.
 
     closed
-        Days on which no minion is started, such as ``[2026-12-20 - 2027-01-06 Europe/Berlin]``.
+        Days on which no update starts, such as ``[2026-12-20 - 2027-01-06 Europe/Berlin]``.
         Defaults to none.
 
     at
         When the rollout begins, such as ``'2026-11-25 22:00 Europe/Berlin'`` (without a zone UTC),
-        or in seconds since 1970. Defaults to ``0``: at once. For times of the day there are
-        ``windows``; 20:00 would be the number 1200, and is refused.
+        or in seconds since 1970. Defaults to ``0``: at once. For times of the day use ``windows``:
+        YAML reads 20:00 as the number 1200, which is refused.
 
     minion_timeout
         Seconds that one minion may take. Defaults to ``3600``.
@@ -281,30 +282,30 @@ def plan(target=None, tgt_type="glob", zone="UTC", **settings):
 
     late_timeout
         Seconds for which the rollout waits for minions that are away: at its end, and if so many
-        are that nobody can begin. The time outside of ``windows`` counts. Defaults to ``86400``.
+        are away that none can begin. The time outside of ``windows`` counts. Defaults to ``86400``.
 
     leave_late
-        Whether the rollout ends without those that are away or busy, as those of a policy do.
+        Whether the rollout ends without minions that are away or busy, like rollouts of a policy.
         Defaults to ``False``: it waits for them.
 
     exclude
         The IDs of minions that are left alone, as a list or with commas between them.
 
     allow_downgrade
-        Whether the version may be older than what minions run. Defaults to ``False``.
+        Whether the version may be older than the one that minions run. Defaults to ``False``.
 
     source
         Where minions take the version from: ``packages``, ``index`` (wheels from the index that pip
-        is configured for), or a directory with builds, such as
-        ``salt://builds``, of which each minion makes a slot. Defaults to what a minion runs from:
-        ``safeupdate:slots_source`` if that is a slot, or no package owns its Salt.
+        is configured for), or a directory with builds, such as ``salt://builds``, of which each
+        minion makes a slot. By default, a minion that runs from packages uses packages, and
+        otherwise ``safeupdate:slots_source``.
 
     back
-        A rollout to take back: each of its minions goes to the version that it ran before. Groups,
-        waves and limits are those of that rollout, unless they are given; there is no soak. With a
-        ``target`` only a part of them goes back. There is no ``version`` then. Or the version to
-        take back, in quotes, whichever rollouts have brought it: then each group has the limits of
-        its newest rollout, and whoever was brought on to another version since stays there.
+        A rollout to take back: each of its minions goes to the version that it ran before. It has
+        the groups, waves and limits of that rollout, unless others are given, and no soak. With a
+        ``target`` only a part of the minions goes back. There is no ``version`` then. Or the
+        version to take back, in quotes, whichever rollouts have installed it. Then each group has
+        the limits of its newest rollout, and minions that have another version since then keep it.
 
     keep
         Whether the version that is taken back is kept from all other rollouts, until
@@ -312,12 +313,12 @@ def plan(target=None, tgt_type="glob", zone="UTC", **settings):
         for a part of it.
 
     zone
-        The time zone of times that are shown: ``UTC``, ``local`` for that of this master, or a name
+        The time zone of shown times: ``UTC``, ``local`` for the zone of this master, or a name
         such as ``Europe/Berlin``. Defaults to ``UTC``.
 
-    :raises CommandExecutionError: if nobody is meant, if nobody of those who need it can be
-        updated, if a version is in quarantine, or if a setting is not valid. Nothing is stored
-        then.
+    :raises CommandExecutionError: if no minion matches, if none that needs the update can be
+        updated, if a version is in quarantine, or if a setting is not valid. Then nothing is
+        stored.
     :raises CommandExecutionError: if the engine ``safeupdate_redeliver`` of this master is not
         configured or does not run, or the cache of the master cannot be used.
     """
@@ -334,18 +335,18 @@ def plan(target=None, tgt_type="glob", zone="UTC", **settings):
 @errors.for_runner
 def rollout(target=None, tgt_type="glob", plan=None, background=False, max_age=86400, **settings):
     """
-    Update minions in waves: as a stored plan says, or as a plan that is made now.
+    Update minions in waves: by a stored plan, or by a plan that is made now.
 
-    The engine of the master does it. This shows how it goes until it ends or stops; Ctrl-C ends
-    the showing only. With ``background``, it returns as soon as the rollout has begun.
+    The engine of the master does it. This shows the progress until it ends or stops; Ctrl-C only
+    ends the display. With ``background``, it returns as soon as the rollout has begun.
 
-    Returns what :py:func:`status` returns. ``changed`` says what has changed since the plan was
-    made. The exit status is 0 if all minions are done, 1 if some are not or were left out because
-    of a problem, 2 if the rollout stands, and 3 if it is under way. With ``background`` it is 0 if
-    the rollout has begun.
+    Returns the same as :py:func:`status`. ``changed`` lists the changes since the plan was made.
+    The exit status is 0 if all minions are done, 1 if some are not or were left out because of a
+    problem, 2 if the rollout has stopped or is paused, and 3 if it is under way. With
+    ``background`` it is 0 if the rollout has begun.
 
-    If all minions that are meant run what is wanted already, nothing is begun or stored, and the
-    exit status is 0: ``mode`` is ``finished``, ``rollout`` is empty, and ``why`` says it.
+    If all targeted minions run the version already, nothing is begun or stored, and the exit
+    status is 0: ``mode`` is ``finished``, ``rollout`` is empty, and ``why`` says so.
 
     CLI Example:
 
@@ -356,7 +357,7 @@ def rollout(target=None, tgt_type="glob", plan=None, background=False, max_age=8
         salt-run safeupdate.rollout back=20261122-061503-9f3a
 
     plan
-        The plan, as :py:func:`plan` has returned it. It runs once, and as it is.
+        The ``id`` that :py:func:`plan` has returned. A plan runs once, and unchanged.
 
     background
         Whether to return at once. Defaults to ``False``.
@@ -368,18 +369,18 @@ def rollout(target=None, tgt_type="glob", plan=None, background=False, max_age=8
         As for :py:func:`plan`, if there is no plan.
 
     :raises CommandExecutionError: as for :py:func:`plan`; and if there is no such plan, it has been
-        run, it is too old, or its target means other minions now.
+        run, it is too old, or its target matches other minions now.
     :raises CommandExecutionError: as for :py:func:`plan`; and if one of the minions is in another
-        rollout that is not over. Nothing is started then.
+        rollout that is not over. Then nothing is started.
     """
     settings = salt.utils.args.clean_kwargs(**settings)
     more = {"plan": plan, "max_age": max_age, "background": bool(background), "by": _by()}
     found = orders.run(__opts__, target, tgt_type, settings, **more)
     retcode = 0 if background else found["exit_status"]
-    # By this an orchestration knows that it failed.
+    # This tells an orchestration that the rollout has failed.
     __context__["retcode"] = retcode
     if progress.for_person(__opts__):
-        # The rest has been shown.
+        # The display has shown the rest.
         found = {key: found[key] for key in ("rollout", "mode", "why", "counts", "changed")}
     return {**found, "retcode": retcode}
 
@@ -387,15 +388,15 @@ def rollout(target=None, tgt_type="glob", plan=None, background=False, max_age=8
 @errors.for_runner
 def status(rollout=None, rows=False, zone="UTC"):
     """
-    Return how a rollout stands, or all of them.
+    Return the status of a rollout, or of all of them.
 
     It is the same from every shell, and changes nothing. At a terminal it is shown as text; with
     ``--out json``, or called by a program, it returns data. ``mode`` is ``running``, ``paused``,
-    ``stopped`` (see ``why``: too much has failed, the version is in quarantine, or nobody can
-    begin), ``aborting``, ``aborted`` or ``finished``.
-    ``by`` is who began it, and ``history`` says who has paused, resumed or aborted it.
-    ``looked_after`` is ``False`` if no engine has driven it for two minutes, or if that of this
-    master stands down: ``stood_down`` says why.
+    ``stopped`` (see ``why``: too many have failed, the version is in quarantine, or no minion can
+    begin), ``aborting``, ``aborted`` or ``finished``. ``by`` is the person who began it, and
+    ``history`` says who has paused, resumed or aborted it. ``looked_after`` is ``False`` if no
+    engine has driven it for two minutes, or if the engine of this master does nothing:
+    ``stood_down`` says why.
 
     CLI Example:
 
@@ -406,13 +407,13 @@ def status(rollout=None, rows=False, zone="UTC"):
         salt-run safeupdate.status 20261122-061503-9f3a zone=Europe/Berlin
 
     rollout
-        The rollout. Defaults to all, with less of each.
+        The rollout. Defaults to all, with less data about each.
 
     rows
         Whether to return a row for each minion. Defaults to ``False``.
 
     zone
-        The time zone of times that are shown: ``UTC``, ``local`` for that of this master, or a name
+        The time zone of shown times: ``UTC``, ``local`` for the zone of this master, or a name
         such as ``Europe/Berlin``. Defaults to ``UTC``.
 
     :raises CommandExecutionError: if there is no such rollout, or no such time zone.
@@ -429,7 +430,7 @@ def status(rollout=None, rows=False, zone="UTC"):
 @errors.for_runner
 def pause(rollout, why="by an administrator"):
     """
-    Start nobody more until the rollout is resumed. Who has begun goes on.
+    Start no more minions until the rollout is resumed. Minions that have begun continue.
 
     CLI Example:
 
@@ -441,7 +442,7 @@ def pause(rollout, why="by an administrator"):
         The rollout.
 
     why
-        What is shown to others.
+        The reason, which others see.
 
     :raises CommandExecutionError: if there is no such rollout, it is over or being aborted, or
         another master drives it.
@@ -453,13 +454,13 @@ def pause(rollout, why="by an administrator"):
 @errors.for_runner
 def resume(rollout, take_over=False):
     """
-    Go on with a rollout that is paused or stands, and accept who has failed and who is away.
+    Continue a rollout that is paused or has stopped, and accept minions that failed or are away.
 
-    Whoever has failed or is away does not count against ``max_unavailable`` any more; who was away
-    counts again from its next answer on.
+    Minions that have failed or are away do not count against ``max_unavailable`` any more. A
+    minion that was away counts again from its next answer on.
 
-    If the rollout is running, no wave waits any more for a host that is to be rebooted. One that is
-    paused or stands waits for it as before; a second ``resume`` goes on without it.
+    If the rollout is running, no wave waits any more for a host that is to be rebooted. If it was
+    paused or had stopped, it waits for such a host as before; a second ``resume`` ends that.
 
     CLI Example:
 
@@ -471,8 +472,8 @@ def resume(rollout, take_over=False):
         The rollout.
 
     take_over
-        Whether this master is to drive it from now on, if it was another one, which is gone for
-        good. Defaults to ``False``.
+        Whether this master shall drive the rollout from now on, because the master that drove it
+        is gone for good. Defaults to ``False``.
 
     :raises CommandExecutionError: as for :py:func:`pause`.
     """
@@ -484,8 +485,8 @@ def retry(rollout, minions=None):
     """
     Have minions that have failed try again, in the wave that is under way.
 
-    One that has timed out may still be at work. It counts until it says that it is not, and is not
-    asked for a second update: if the first one comes to its end, that counts.
+    A minion that has timed out may still be updating. It counts as away until it says that it is
+    not, and is not asked for a second update. If the first update ends, its result counts.
 
     CLI Example:
 
@@ -509,10 +510,10 @@ def retry(rollout, minions=None):
 @errors.for_runner
 def abort(rollout, why="by an administrator"):
     """
-    End a rollout: start nobody more, and take back what has not begun to install.
+    End a rollout: start no more minions, and cancel updates that have not begun to install.
 
     Updates that have begun to install come to their end. Then the rollout is over. A minion that
-    has timed out drops its update, too, if it has not begun to install and can be reached then.
+    has timed out drops its update, too, if it has not begun to install and can be reached.
 
     CLI Example:
 
@@ -524,7 +525,7 @@ def abort(rollout, why="by an administrator"):
         The rollout.
 
     why
-        What is shown to others.
+        The reason, which others see.
 
     :raises CommandExecutionError: as for :py:func:`pause`.
     """
@@ -534,19 +535,19 @@ def abort(rollout, why="by an administrator"):
 @errors.for_runner
 def policy(apply=False, zone="UTC"):
     """
-    Show what the policy of this master wants, and what it would do now; or do that.
+    Show the policy of this master, and its next step; or take that step.
 
-    The policy is a file: it says what each group of minions is to run, when, and within which
-    limits; see :doc:`its page </topics/howto/policy>`. With ``apply``, the rollout that comes next
-    is begun, in the background: one at a time, and only if no other one is under way. Have the
-    schedule of the master apply it every ten minutes, say.
+    The policy is a file. It says which version each group of minions is to run, when it may be
+    updated, and within which limits; see :doc:`its page </topics/howto/policy>`. With ``apply``,
+    the next rollout begins, in the background: one at a time, and only if no other one is under
+    way. Let the schedule of the master apply it, for example every ten minutes.
 
     At a terminal it is shown as text; with ``--out json``, or called by a program, it returns data:
-    ``groups`` with a row for each (``group``, ``goal``, ``version``, ``minions``, ``there``: how
-    many run it; ``bring``: whom a rollout would bring along; ``left``: who is left out and why;
-    ``waits``: why no rollout of it may begin now; ``unknown``: names to leave out that no minion
-    with an accepted key has), ``next`` (the group whose rollout comes next, or has begun) and
-    ``begun`` (the name of the rollout).
+    ``groups`` with a row for each (``group``, ``goal``, ``version``, ``minions``, ``there``: the
+    number that run it; ``bring``: the minions that a rollout would update; ``left``: those that
+    are left out, and why; ``waits``: why no rollout of the group may begin now; ``unknown``: names
+    in ``exclude`` that no minion with an accepted key has), ``next`` (the group whose rollout comes
+    next, or has begun) and ``begun`` (the name of the rollout).
 
     CLI Example:
 
@@ -559,11 +560,11 @@ def policy(apply=False, zone="UTC"):
         Whether to begin the rollout that comes next. Defaults to ``False``: nothing starts.
 
     zone
-        The time zone of times that are shown: ``UTC``, ``local`` for that of this master, or a name
+        The time zone of shown times: ``UTC``, ``local`` for the zone of this master, or a name
         such as ``Europe/Berlin``. Defaults to ``UTC``.
 
-    :raises CommandExecutionError: if there is no policy, others could write it, it is not
-        understood as a whole, or another process applies it just now. Nothing is started then.
+    :raises CommandExecutionError: if there is no policy, others could write to it, it has a
+        mistake, or another process is applying it. Then nothing is started.
     :raises CommandExecutionError: if the engine ``safeupdate_redeliver`` of this master is not
         configured or does not run, or the cache of the master cannot be used.
     """
@@ -577,15 +578,16 @@ def policy(apply=False, zone="UTC"):
 @errors.for_runner
 def drain(target, tgt_type="glob", timeout=86400, reason="", zone="UTC"):
     """
-    Have rollouts and policies leave minions alone, because people work on their hosts.
+    Make rollouts and policies leave minions alone, because people work on their hosts.
 
-    Nobody of them is started on an update. Whoever is away meanwhile does not count against
-    ``max_unavailable``, and what fails there stops no rollout. An update that has begun goes on; a
-    request that has not is taken back. In a rollout that is under way they are *held*, and go on in
-    their own wave when that is over; a rollout does not wait for them at its end. A
-    :py:func:`policy` brings them along afterwards.
+    No update starts on these minions. If one is away meanwhile, it does not count against
+    ``max_unavailable``, and a failure there stops no rollout. An update that has begun continues; a
+    request that has not begun is taken back. In a rollout that is under way they are *held*, and
+    continue in their own wave afterwards. A rollout does not wait for them at its end. A
+    :py:func:`policy` updates them afterwards.
 
-    Minions are not told: to have them take no jobs either, call ``safeupdate.drain`` there.
+    The minions do not learn of it. If they shall take no jobs either, call ``safeupdate.drain``
+    there.
 
     Returns ``minions``, ``until`` (seconds since 1970), ``reason``, and ``times`` with ``until`` by
     ISO 8601.
@@ -597,20 +599,20 @@ def drain(target, tgt_type="glob", timeout=86400, reason="", zone="UTC"):
         salt-run safeupdate.drain 'rack7-*' timeout=14400 reason='new switches'
 
     target, tgt_type
-        The minions, as they are meant just now.
+        The minions. Minions that only match later are not drained.
 
     timeout
-        Seconds after which it ends by itself. Defaults to ``86400``. Again, it sets another end.
+        Seconds after which it ends by itself. Defaults to ``86400``. A second call sets a new end.
 
     reason
-        What is shown to others.
+        The reason, which others see.
 
     zone
-        The time zone of times that are shown: ``UTC``, ``local`` for that of this master, or a name
+        The time zone of shown times: ``UTC``, ``local`` for the zone of this master, or a name
         such as ``Europe/Berlin``. Defaults to ``UTC``.
 
-    :raises CommandExecutionError: if no minion is meant, or ``timeout`` is not a number above 0.
-        Nothing is changed then.
+    :raises CommandExecutionError: if no minion matches, or ``timeout`` is not a number above 0.
+        Then nothing is changed.
     :raises CommandExecutionError: if the cache of the master cannot be used.
     """
     progress.zone(zone)
@@ -624,7 +626,7 @@ def drain(target, tgt_type="glob", timeout=86400, reason="", zone="UTC"):
 @errors.for_runner
 def undrain(target, tgt_type="glob"):
     """
-    Let rollouts and policies have minions again that were drained; return them.
+    Let rollouts and policies update drained minions again; return them.
 
     CLI Example:
 
@@ -635,7 +637,7 @@ def undrain(target, tgt_type="glob"):
     target, tgt_type
         The minions.
 
-    :raises CommandExecutionError: if no minion is meant, or the cache of the master cannot be used.
+    :raises CommandExecutionError: if no minion matches, or the cache of the master cannot be used.
     """
     minions = stocktaking.expected(__opts__, target, tgt_type)
     return draining.undrain(Store(__opts__), minions, time.time())
@@ -644,15 +646,16 @@ def undrain(target, tgt_type="glob"):
 @errors.for_runner
 def allow(version, everywhere=False):
     """
-    Let rollouts bring a version again that two canaries have rolled back, or that was taken back.
+    Let rollouts install a version again that two canaries rolled back, or that was taken back.
 
     Minions that have rolled it back themselves keep it in quarantine, unless it is allowed
     ``everywhere``. Then this returns ``lifted`` (whether rollouts were kept from it), ``minions``
-    (what was in quarantine on which), ``failed`` (where it could not be lifted, and why) and
-    ``silent`` (who did not answer); the exit status is 1 if there are such.
+    (the versions that were in quarantine, by minion), ``failed`` (the minions on which it could not
+    be lifted, and why) and ``silent`` (the minions that did not answer). The exit status is 1 if
+    one has failed or is silent.
 
-    Who has allowed it is told by an event ``salt/run/safeupdate/allowed`` (``version``, ``by``),
-    and by the history of each rollout that stood because of it, once that is resumed.
+    An event ``salt/run/safeupdate/allowed`` (``version``, ``by``) says who has allowed it. The
+    history of each rollout that it had stopped says so, too, once that is resumed.
 
     CLI Example:
 
@@ -668,7 +671,7 @@ def allow(version, everywhere=False):
         Whether minions allow it again as well. Defaults to ``False``.
 
     :raises CommandExecutionError: if it is not in quarantine, unless it is allowed ``everywhere``.
-        The message says what is.
+        The message lists the versions in quarantine.
     :raises CommandExecutionError: if the cache of the master cannot be used; and for
         ``everywhere``, if its engine does not run.
     """
@@ -694,7 +697,7 @@ def master_version():
     Return the version of this master.
 
     Minions ask for it before they update, so that none becomes newer than its master. They may
-    ask if ``peer_run`` of the master lists this function; :py:func:`setup` sets that.
+    call it if ``peer_run`` of the master lists this function; :py:func:`setup` sets that.
 
     CLI Example:
 
@@ -723,11 +726,11 @@ def report(rollout, path, public=False, force=False):
         The name of the rollout.
 
     path
-        The file. A report that is there is replaced.
+        The file. An existing report is replaced.
 
     public
         Let all users of the host read the file. Defaults to ``False``: only the user that
-        runs this.
+        runs this may read it.
 
     force
         Replace the file even if it is no report. Defaults to ``False``.
@@ -744,13 +747,13 @@ def report(rollout, path, public=False, force=False):
 @errors.for_runner
 def metrics(path=""):
     """
-    Return rollouts and what runs where as metrics, or write them for a textfile collector.
+    Return rollouts and running versions as metrics, or write them for a textfile collector.
 
     The text is valid as OpenMetrics and in the older format of Prometheus. It has the rollouts
-    that are under way, and those that have ended within 7 days; and how many minions run which
-    version, in which phase, differ from what is meant, and for how long. There are no names of
-    minions. Nobody is asked: what minions have answered last counts, such as to
-    :py:func:`versions`. All are listed on :doc:`their page </ref/metrics>`.
+    that are under way, and those that have ended within 7 days. It also has the number of minions
+    by version, by phase and by kind of drift, and how long they have drifted. There are no names of
+    minions. No minion is asked: the last answers count, such as to :py:func:`versions`.
+    :doc:`Their page </ref/metrics>` lists all metrics.
 
     CLI Example:
 
@@ -760,8 +763,8 @@ def metrics(path=""):
         salt-run safeupdate.metrics /var/lib/prometheus/node-exporter/safeupdate.prom
 
     path
-        The file; its name ends in ``.prom``. It is replaced at once, and all users may read it.
-        The path is returned instead of the metrics. Without it nothing is written.
+        The file; its name ends in ``.prom``. It is replaced atomically, and all users may read it.
+        Then the path is returned instead of the metrics. Without it nothing is written.
 
     :raises CommandExecutionError: if the file cannot be written, or holds something else.
     :raises CommandExecutionError: if the cache of the master cannot be used.
@@ -776,11 +779,11 @@ def metrics(path=""):
 @errors.for_runner
 def versions(tgt="*", tgt_type="glob", timeout=30, details=False, ask=True, only=None, zone="UTC"):
     """
-    Show what runs on the minions whose keys are accepted.
+    Show which versions run on the minions whose keys are accepted.
 
-    Minions are asked, and their answers are kept. Only the answer counts that a minion has given
-    itself; events and the job cache do not. By default the sums are shown, and one line for each
-    minion; ``--out=json`` shows all of it, as :doc:`the inventory </ref/inventory>` says.
+    Minions are asked, and their answers are stored. Only the answer of a minion itself counts;
+    events and the job cache do not. By default this shows the sums, and one line for each minion;
+    ``--out=json`` shows everything that :doc:`the inventory </ref/inventory>` describes.
 
     CLI Example:
 
@@ -796,32 +799,32 @@ def versions(tgt="*", tgt_type="glob", timeout=30, details=False, ask=True, only
         The minions. Defaults to ``*``.
 
     tgt_type
-        How ``tgt`` is meant: ``glob``, ``list``, ``grain``, ``nodegroup``, ``compound``,
+        The type of ``tgt``: ``glob``, ``list``, ``grain``, ``nodegroup``, ``compound``,
         ``pcre``, ``pillar`` or ``ipcidr``. Defaults to ``glob``.
 
     timeout
         Seconds that minions have to answer. Defaults to ``30``.
 
     details
-        Whether to show all that is known of each minion. Defaults to ``False``.
+        Whether to show everything that is known about each minion. Defaults to ``False``.
 
     ask
-        Whether to ask the minions. Otherwise, what they have answered last is shown, and one is
-        silent if that is more than a day ago. Defaults to ``True``.
+        Whether to ask the minions. Otherwise their last answers are shown, and a minion is silent
+        if that was more than a day ago. Defaults to ``True``.
 
     only
         Which minions have a line, as a list or with commas between them: a version of Salt or the
         beginning of one, such as ``3007``; ``outdated`` (older than its master), ``drift`` (not as
         :py:func:`check` wants it), ``busy`` (an update is under way), ``held``, ``silent``,
-        ``plain`` (without this extension) or ``unsupported``. One of them is enough. The sums are
-        of all minions. Defaults to all.
+        ``plain`` (without this extension) or ``unsupported``. One of them is enough. The sums
+        include all minions. Defaults to all.
 
     zone
         The time zone of ``times``: ``UTC``, ``local`` for that of this master, or a name such as
         ``Europe/Berlin``. Defaults to ``UTC``.
 
-    :raises CommandExecutionError: if no minion is meant, or a value is not valid. Nothing is asked
-        then.
+    :raises CommandExecutionError: if no minion matches, or a value is not valid. Then no minion is
+        asked.
     :raises CommandExecutionError: if the engine ``safeupdate_redeliver`` of this master is not
         configured or does not run, or the cache of the master cannot be used.
     """
@@ -845,15 +848,16 @@ def check(
     zone="UTC",
 ):
     """
-    Show which minions are not as they should be, and what would repair each.
+    Show which minions are not as they should be, and how to repair each.
 
-    That is: something else runs than is installed, something else is installed than was asked
-    for last, a version is newer than its master's, something else runs than the policy wants
-    (:py:func:`policy`), a version is in quarantine, the set-up has a problem; a minion has never
-    answered, is silent, lacks this extension, or gives senseless answers. The exit status is 0 if
-    all are as they should be, or were repaired, and 1 otherwise, also if the policy is of no use.
+    The running version of such a minion differs from the installed one, or from the policy's
+    (:py:func:`policy`), or is newer than its master's. Or the installed version differs from the
+    one that was requested last. Or a version is in quarantine, or the set-up has a problem. Or the
+    minion has never answered, is silent, lacks this extension, or gives senseless answers. The
+    exit status is 0 if all minions are as they should be, or were repaired, and 1 otherwise, also
+    if the policy cannot be used.
 
-    With ``repair``, minions are restarted, or updated to the version that was asked for last.
+    With ``repair``, minions are restarted, or updated to the version that was requested last.
     Some are repaired at a time; if one of them does not come back well, no more are begun.
     Minions of a rollout that is not over are left alone, and so are versions in quarantine.
 
@@ -879,7 +883,7 @@ def check(
 
     :raises CommandExecutionError: as for :py:func:`versions`.
     :raises CommandExecutionError: as for :py:func:`versions`; and, with ``repair``, if it is not
-        known which minions are in a rollout. Nothing is changed then.
+        known which minions are in a rollout. Then nothing is changed.
     """
     progress.zone(zone)
     minions = stocktaking.expected(__opts__, tgt, tgt_type)
@@ -901,10 +905,10 @@ def check(
 @errors.for_runner
 def forget(minion=None, deleted=False):
     """
-    Drop what is known of a minion, or of all whose keys are not accepted any more.
+    Drop the data about a minion, or about all whose keys are not accepted any more.
 
-    Returns the minions of which something was known. A minion whose key is accepted still
-    belongs to the fleet: it is unknown until it answers again.
+    Returns the minions whose data was dropped. A minion whose key is accepted still belongs to the
+    fleet: it is unknown until it answers again.
 
     CLI Example:
 
@@ -917,7 +921,7 @@ def forget(minion=None, deleted=False):
         The ID of a minion.
 
     deleted
-        Whether to drop all that is known of minions without an accepted key. The reactor
+        Whether to drop all data about minions without an accepted key. The reactor
         ``safeupdate_forget.sls`` does that when a key is deleted. Defaults to ``False``.
 
     :raises CommandExecutionError: if not exactly one of them is given, or nothing is known of the
@@ -931,20 +935,20 @@ def forget(minion=None, deleted=False):
 @errors.for_runner
 def onboard(target, tgt_type="glob", wheel="", sls="", test=False, **settings):
     """
-    Set minions up that are not, in waves: install this extension, and apply its state there.
+    Set up minions in waves: install this extension, and apply its state there.
 
-    Each of them restarts once, so it is done as a rollout is: canaries first, never more of them
-    away at once than may be, and it stops if too many fail. Whoever is set up already is left out,
-    so it may be done again at any time. This shows how it goes on the standard error. If it is
-    ended by Ctrl-C, whoever has begun comes to its end, and nobody else begins.
+    Each of them restarts once, so they are set up like in a rollout: canaries first, never more
+    away at once than allowed, and it stops if too many fail. Minions that are set up already are
+    left out, so it may be repeated at any time. The standard error shows the progress. After
+    Ctrl-C, minions that have begun come to their end, and no other begins.
 
-    A minion is done when it says, restarted, that it has the executor and the engine of this
-    extension. What it says is asked by the engine of this master and decides for that minion only.
+    A minion is done when it has restarted and says that it has the executor and the engine of this
+    extension. The engine of this master asks for that, and the answer decides for that minion only.
 
     Returns ``waves``, ``done``, ``failed`` (and why), ``not_begun``, ``left_out`` (and why),
-    ``remarks`` (what ``safeupdate.check`` still names on those who are done) and ``stopped`` (why;
-    empty if it has not). The exit status is 1 if it has stopped, or somebody has failed or is left
-    out because of a problem.
+    ``remarks`` (the findings of ``safeupdate.check`` on minions that are done) and ``stopped``
+    (why; otherwise empty). The exit status is 1 if it has stopped, or if a minion has failed or is
+    left out because of a problem.
 
     CLI Example:
 
@@ -961,17 +965,17 @@ def onboard(target, tgt_type="glob", wheel="", sls="", test=False, **settings):
         ``pip.install`` installs it there.
 
     sls
-        What else installs it, such as a package of the distribution: an SLS, for the same minions.
-        Without either, they are left out.
+        An SLS that installs it for the same minions instead, for example as a package of the
+        distribution. Without either, they are left out.
 
     test
-        Whether to show only who would be set up. Defaults to ``False``.
+        Whether to only show the minions that would be set up. Defaults to ``False``.
 
     canaries, waves, max_unavailable, max_failed, soak, windows, closed, exclude, minion_timeout
         As for :py:func:`plan`.
 
-    :raises CommandExecutionError: if nobody is meant or left to be set up, a setting is not valid,
-        or another process does this just now. Nothing is begun then.
+    :raises CommandExecutionError: if no minion matches or is left to be set up, a setting is not
+        valid, or another process is doing this. Then nothing is begun.
     :raises CommandExecutionError: if the engine ``safeupdate_redeliver`` of this master is not
         configured or does not run.
     """
@@ -988,14 +992,13 @@ def update_master(version, minion=None, when="idle", allow_downgrade=False, test
     """
     Update this master, with its syndic and its API, by the minion of its host.
 
-    They run from the same packages, so it is one update: the minion stops them before packages
-    change, starts them before itself, and takes all of it back if one of them does not work. See
+    They run from the same packages, so it is one update. The minion stops them before packages
+    change, starts them before itself, and rolls everything back if one of them does not work. See
     the page "Update the master".
 
-    Returns what ``safeupdate.update`` of the minion returns as soon as the update has been taken,
-    and ``minion``. This master is away during the update, so ``salt-call --local
-    safeupdate.status`` on this host tells how it goes. The engine goes on with rollouts
-    afterwards.
+    Returns the answer of the minion's ``safeupdate.update`` as soon as it has accepted the update,
+    and ``minion``. This master is away during the update, so use ``salt-call --local
+    safeupdate.status`` on this host. Afterwards the engine continues rollouts.
 
     CLI Example:
 
@@ -1005,7 +1008,7 @@ def update_master(version, minion=None, when="idle", allow_downgrade=False, test
         salt-run safeupdate.update_master "'3008.3'"
 
     version
-        The version of Salt. In quotes: as a number, 3007.10 is 3007.1, so a number of one decimal
+        The version of Salt. In quotes: as a number, 3007.10 is 3007.1, so a number with one decimal
         is refused.
 
     minion
@@ -1017,15 +1020,15 @@ def update_master(version, minion=None, when="idle", allow_downgrade=False, test
         jobs until then. Defaults to ``idle``.
 
     allow_downgrade
-        Whether the version may be older than what runs. Defaults to ``False``. Minions must not be
-        newer than their master: take them back first.
+        Whether the version may be older than the running one. Defaults to ``False``. Minions must
+        not be newer than their master: take them back first.
 
     test
         Whether to return only the plan of the minion. Defaults to ``False``.
 
     :raises CommandExecutionError: if no minion of this host runs from the packages of this master,
-        several do and none is named, or its key is not accepted here. Nothing is changed then.
-    :raises CommandExecutionError: if something speaks against the update, or the minion refuses.
+        several do and none is named, or its key is not accepted here. Then nothing is changed.
+    :raises CommandExecutionError: if something prevents the update, or the minion refuses it.
     :raises CommandExecutionError: if the minion does not answer, or the engine
         ``safeupdate_redeliver`` of this master is not configured or does not run.
     """
@@ -1040,7 +1043,7 @@ def update_master(version, minion=None, when="idle", allow_downgrade=False, test
 
 
 def _told(found):
-    """Return what was found, drawn for a person: to an orchestration Salt calls that a failure."""
+    """Return *found*, for a person with our outputter: an orchestration would take it as failed."""
     __context__["retcode"] = found.get("retcode", 0)
     person = progress.for_person(__opts__)
     return {"outputter": "safeupdate", "data": found} if person else found

@@ -179,7 +179,7 @@ def test_nothing_begins_beside_a_rollout_that_stands(master, fleet, write):
     name = step(master)["begun"]
     master.until(name, "stopped")
     found = step(master)
-    waits = f"the rollout {name} is stopped, and nothing begins beside that"
+    waits = f"the rollout {name} is stopped, and nothing begins until it is over"
     assert (found["begun"], found["groups"][1]["waits"]) == ("", waits)
 
 
@@ -397,7 +397,7 @@ def test_a_series_that_nobody_offers_brings_nobody_along(master, fleet, write, o
     found = step(master)
     assert found["begun"] == ""
     waits, bring = found["groups"][0]["waits"], found["groups"][0]["bring"]
-    assert "which version of 3007 is the newest is not known" in waits
+    assert "the newest version of 3007 is not known" in waits
     assert bring == []
 
 

@@ -130,7 +130,7 @@ def client(master):
 def test_an_orchestration_is_told_of_the_failure(client):
     args, given = ["nobody*"], {"version": "3007.15"}
     found = client.cmd("safeupdate.rollout", args, kwarg=given, full_return=True, print_event=False)
-    assert "means no minion with an accepted key" in found["return"]
+    assert "matches no minion with an accepted key" in found["return"]
     assert found["success"] is False
 
 

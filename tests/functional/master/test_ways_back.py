@@ -241,7 +241,7 @@ def test_one_that_names_the_bad_version_keeps_it_from_no_quarantine(master, flee
     lies_of(master, name, m5=lie)
     plan = master.plan(None, back=name)
     assert list(plan.left_out) == ["m5"]
-    assert plan.left_out["m5"].startswith(f"came from {lie}, which is what is taken back")
+    assert plan.left_out["m5"].startswith(f"came from {lie}, the version that is taken back")
     begun = master.begin(plan)
     master.until(begun, "finished")
     assert master.store().quarantined() == {NEW: f"taken back by the rollout {begun}"}
@@ -252,13 +252,13 @@ def test_whom_an_earlier_engine_has_asked_is_not_forgotten(master, fleet, name):
     lies_of(master, name, m1="", m2="")
     plan = master.plan(None, back=name)
     assert list(plan.left_out) == ["m1", "m2"]
-    assert plan.left_out["m1"].startswith(f"what it ran before {name} is not known")
+    assert plan.left_out["m1"].startswith(f"its version before {name} is not known")
     begun = master.begin(plan)
     master.until(begun, "finished")
     assert ran(fleet) == BEFORE | {"m1": NEW, "m2": NEW}
     assert master.status(begun) == 1
     lies_of(master, name, **dict.fromkeys(NAMES, ""))
-    with pytest.raises(InputError, match="for one that an earlier version of the extension"):
+    with pytest.raises(InputError, match="if an earlier version of the extension"):
         master.plan(None, back=name)
 
 

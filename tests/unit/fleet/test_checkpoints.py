@@ -27,8 +27,8 @@ def taken(found: World) -> int:
 @pytest.mark.parametrize(
     ("after", "begun", "why"),
     [
-        ("canaries", [2, 12], "the canaries of group 1 are done, and somebody is to look"),
-        ("waves", [2, 3, 6, 12], "wave 1 is done, and somebody is to look"),
+        ("canaries", [2, 12], "the canaries of group 1 are done, and a person has to look"),
+        ("waves", [2, 3, 6, 12], "wave 1 is done, and a person has to look"),
         ("groups", [12], ""),
     ],
 )

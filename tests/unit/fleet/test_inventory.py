@@ -123,7 +123,7 @@ def test_what_minions_say_makes_no_summary_of_its_own() -> None:
         (
             inventory.from_answer("m1", "'x' is not available.", NOW),
             None,
-            "does not have this extension, or too old a one",
+            "does not have this extension, or one that is too old",
         ),
         (inventory.from_answer("m1", 5, NOW), None, "gave a senseless answer: int"),
     ],

@@ -112,7 +112,7 @@ def test_a_rollout_of_which_all_canaries_are_drained_waits_and_says_so() -> None
     found.run(DAY)
     assert found.rollout.mode is Mode.RUNNING
     assert found.rollout.why == (
-        "waits for canaries on whose hosts people work: m0 (drained by jo). 'undrain' has it go on"
+        "waits for canaries on whose hosts people work: m0 (drained by jo). 'undrain' continues it"
         "; a new plan draws other canaries"
     )
     assert [text for _, text in found.rollout.history].count(found.rollout.why) == 1

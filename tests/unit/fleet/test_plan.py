@@ -148,7 +148,7 @@ def test_what_is_refused(wanted, said) -> None:
 
 
 def test_a_target_that_means_nobody() -> None:
-    with pytest.raises(InputError, match="means no minion"):
+    with pytest.raises(InputError, match="matches no minion"):
         made(members={"group 1": []})
     with pytest.raises(InputError, match="No minion is left to update: m00 excluded"):
         made(exclude=NAMES)

@@ -64,8 +64,8 @@ def test_who_is_there_is_left_alone_and_nothing_comes_next() -> None:
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
-        ({"records": {}}, "does not answer; it is brought along when it does"),
-        ({"heard": frozenset(DB)}, "does not answer; it is brought along when it does"),
+        ({"records": {}}, "does not answer; it is updated when it does"),
+        ({"heard": frozenset(DB)}, "does not answer; it is updated when it does"),
         ({"records": {"web1": inventory.from_answer("web1", 5, NOW)}}, "gave a senseless answer"),
         (
             {"records": {"web1": inventory.from_answer("web1", "'x' is not available.", NOW)}},
@@ -84,7 +84,7 @@ def test_who_is_there_is_left_alone_and_nothing_comes_next() -> None:
             {"given_up": {"3008.3": {"web1": "failed in the rollout r6"}}},
             "failed in the rollout r6",
         ),
-        ({"unsure": {"web": ["web1"]}}, "nothing is known of its grains"),
+        ({"unsure": {"web": ["web1"]}}, "its grains or pillar are not known"),
     ],
 )
 def test_who_is_left_out_and_why(changes: dict, why: str) -> None:
@@ -122,7 +122,7 @@ def test_what_a_group_waits_for(changes: dict, why: str) -> None:
 def test_a_series_whose_newest_version_nobody_knows_brings_nobody_along() -> None:
     found = looked(newest={})["rest"]
     assert (found.bring, found.there, dict(found.left)) == ((), 0, {})
-    assert "which version of 3007 is the newest is not known" in found.waits
+    assert "the newest version of 3007 is not known" in found.waits
 
 
 def test_each_group_has_its_own_windows_and_closed_days() -> None:

@@ -26,7 +26,7 @@ def test_every_pair_of_steps(before: Step, after: Step) -> None:
         minion.come_to(after, "after")
         assert (minion.step, minion.reason) == (after, "after")
     else:
-        with pytest.raises(ValueError, match=f"{before.value} is not followed by {after.value}"):
+        with pytest.raises(ValueError, match=f"{after.value} may not follow {before.value}"):
             minion.come_to(after, "after")
         assert (minion.step, minion.reason) == (before, "before")
 

@@ -166,8 +166,8 @@ def test_a_moment_is_what_the_wall_clock_of_its_zone_says(text: str, at: int) ->
         ("2026-11-25 22:00 Europe/Berlim", "unknown time zone"),
         ("2026-03-29 02:30 Europe/Berlin", "clocks are put forward"),
         # No date can be reckoned from these in each zone.
-        ("0001-01-01 00:00 Europe/Berlin", "none in which anybody could be started"),
-        ("9999-12-31 23:30 America/New_York", "none in which anybody could be started"),
+        ("0001-01-01 00:00 Europe/Berlin", "no time at which updates could start"),
+        ("9999-12-31 23:30 America/New_York", "no time at which updates could start"),
     ],
 )
 def test_a_moment_that_is_none(text: str, why: str) -> None:

@@ -1,8 +1,9 @@
 """
-What the grains tell.
+The values of the grains.
 
-Salt loads them in each minion and each ``salt-call``, also where this extension is not set up. So
-nothing is imported before it is needed: no record if nothing was ever updated.
+
+Salt loads grains in each minion and each ``salt-call``, also if this extension is not set up. So
+modules are imported only when they are needed, and the record only if there was an update.
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ if TYPE_CHECKING:
 
 def grain(opts: Mapping[str, Any]) -> dict[str, Any]:
     """
-    Return the version that runs, how the newest update has ended, and if it waits for a reboot.
+    Return the running version, the result of the newest update, and if it waits for a reboot.
 
-    A minion makes its grains when it starts, and the engine has it do so again after each of
-    these steps. The phases between them would be out of date as soon as they are told. The phase
-    is ``unknown`` if the record cannot be read.
+    A minion makes its grains when it starts, and the engine lets it make them again after each of
+    these steps. The phases in between would soon be out of date. The phase is ``unknown`` if the
+    record cannot be read.
     """
     found = {"version": str(salt.version.__version__), "phase": "idle", "pending": False}
     try:
@@ -45,7 +46,7 @@ def grain(opts: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def paths() -> dict[str, Any]:
-    """Return the grains of Salt's paths as they are without copies; none if this reads no copy."""
+    """Return the grains of Salt's paths as without copies; empty if this process reads no copy."""
     from ...core.host import copy_names
 
     path = [copy_names.original(entry) for entry in sys.path]

@@ -1,4 +1,4 @@
-"""Where builds of Salt are, which one a request means, and whether it fits this host."""
+"""Builds of Salt: their place, the build for a request, and whether it fits this host."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Functions = Mapping[str, Callable[..., Any]]
 PACKAGES = "packages"
 _FILE = "file://"
 _SALT = "salt://"
-# Reasons that an error names.
+# The number of reasons in an error.
 _MOST_NAMED = 3
 
 
@@ -69,7 +69,7 @@ class MasterFiles:
 
 
 def place(host: Host, source: object) -> str:
-    """Return where builds are, as asked for or as set. Raise InputError if it is no place."""
+    """Return the place of builds, as requested or as set. Raise InputError if it is not valid."""
     if source is None:
         return host.settings.slots_source
     if source == index.NAME:
@@ -83,7 +83,7 @@ def place(host: Host, source: object) -> str:
 
 
 def offered(host: Host, functions: Functions, where: str) -> Sequence[Offer]:
-    """Return what a source offers. Raise SafeUpdateError if it cannot be looked at."""
+    """Return the offers of a source. Raise SafeUpdateError if it cannot be read."""
     if not where or where == index.NAME:
         return ()
     return offers(source(where, functions), keyring=host.settings.slots_keyring, run=command.run)
@@ -97,7 +97,7 @@ def source(where: str, functions: Functions) -> Source:
 
 def chosen(host: Host, functions: Functions, where: str, version: str | None) -> Manifest:
     """
-    Return the build that a request means: the newest of that version, or series, that fits.
+    Return the build for a request: the newest of that version, or series, that fits.
 
     Among builds of one version, the one with its own Python comes first. Raise InputError, which
     lists the available ones, if no build fits, and SafeUpdateError if the source is unreadable.
@@ -112,7 +112,7 @@ def chosen(host: Host, functions: Functions, where: str, version: str | None) ->
 
 
 def names(version: str, asked: str | None) -> bool:
-    """Tell whether a request names the version of a build: a series names all of it."""
+    """Return whether a request names the version of a build; a series names all its versions."""
     return asked is None or matches(version, asked) or of_series(version, asked)
 
 
@@ -135,10 +135,10 @@ def fetched(
     host: Host, functions: Functions, where: str, build: Manifest
 ) -> Iterator[dict[str, str]]:
     """
-    Have the files of a build on this host, by their names; what was fetched for that goes again.
+    Provide the files of a build on this host, by their names; fetched ones are removed afterwards.
 
-    Those of a manifest that is alone come from an index. Raise SafeUpdateError if one cannot be
-    had.
+    If a manifest has no files next to it, they come from an index. Raise SafeUpdateError if a file
+    is not available.
     """
     origin = source(where, functions)
     if build.files.keys().isdisjoint(origin.names()):
@@ -152,14 +152,14 @@ def fetched(
         yield paths
     finally:
         if isinstance(origin, MasterFiles):
-            # The slot has a copy, and the cache of a minion is never emptied by itself.
+            # The slot has a copy, and nothing else empties the cache of a minion.
             for path in paths.values():
                 with contextlib.suppress(OSError):
                     os.unlink(path)
 
 
 def misfit(build: Manifest) -> str:
-    """Say why a build does not fit this host; empty if it does."""
+    """Return why a build does not fit this host; empty if it does."""
     machine, ours = os.uname().machine, ourselves.running_version()
     if build.machine not in (ANY_MACHINE, machine):
         return f"It is for {build.machine}, and this host is {machine}."
@@ -172,33 +172,33 @@ def misfit(build: Manifest) -> str:
 
 def of_index(host: Host) -> index.Index:
     """
-    Return the index that pip is configured for. Raise SafeUpdateError if nothing of it can be used.
+    Return the index that pip is configured for. Raise SafeUpdateError if it cannot be used.
 
-    Its wheels are for the Python that Salt runs with now, which the host has to have by itself.
+    Its wheels are for the Python that Salt runs with now, which has to be the host's own.
     """
     minor = f"{sys.version_info[0]}.{sys.version_info[1]}"
     if host.settings.slots_keyring:
         raise SafeUpdateError(
-            "'safeupdate:slots_keyring' asks for builds that somebody has signed, and nobody has "
-            "signed what an index has. Nothing was changed; take a directory of builds."
+            "'safeupdate:slots_keyring' requires signed builds, and nobody has signed the files of "
+            "an index. Nothing was changed; use a directory of builds."
         )
     if not interpreter(minor):
         raise SafeUpdateError(
-            f"Wheels of an index need Python {minor}, which this host does not have by itself. "
-            "Nothing was changed; install that, or take a build of kind 'onedir'."
+            f"Wheels of an index need Python {minor} outside of Salt, which this host lacks. "
+            "Nothing was changed; install it, or use a build of the kind 'onedir'."
         )
     return _index(host, minor)
 
 
 def _index(host: Host, minor: str) -> index.Index:
-    """Return the index that pip is configured for: that beside Salt, or beside the one before."""
+    """Return the index that pip is configured for: Salt's own pip, or the previous Salt's."""
     noted = host.store.fact(UNSLOTTED) if host.store.exists() else None
     before = named_by(noted.program) if noted is not None else None
     return index.Index([sys.executable, *([before] if before else [])], minor, command.run)
 
 
 def newest_of_index(host: Host, version: str | None) -> str:
-    """Return the newest version that is asked for. Raise SafeUpdateError if there is none."""
+    """Return the newest requested version. Raise SafeUpdateError if the index has no such."""
     offered = of_index(host).versions()
     found = [each for each in offered if names(each, version)]
     if not found:

@@ -44,7 +44,7 @@ _BLOCKS = 4
 @dataclass(frozen=True, kw_only=True)
 class Wanted:
     """
-    A request that was looked up: its result, and the build; None if its slot is made.
+    A resolved request: its result, and the build; None if its slot exists.
 
     For an index, only the version of the build is known: *indexed*. *problem* says why there is no
     such build.
@@ -64,7 +64,7 @@ def look_up(host: Host, functions: Functions, wanted: Request) -> Wanted:
     A staged version needs no source.
     """
     if slots.why_not(host) is not None:
-        # That is a finding.
+        # The problem is a finding.
         nothing = Resolved(request=wanted, installed={}, targets={})
         return Wanted(installer=factory.slot_installer(host), resolved=nothing)
     installer = slots.installer(host)
@@ -79,7 +79,7 @@ def look_up(host: Host, functions: Functions, wanted: Request) -> Wanted:
         build = builds.chosen(host, functions, wanted.source, wanted.version)
     except SafeUpdateError as err:
         if is_staged:
-            # Of a series, there may be a newer one, but not now.
+            # There may be a newer version of a series, but not now.
             return _of_staged(host, installer, wanted, staged)
         resolved = replace(_resolved(host, installer, wanted, ""), targets={})
         return Wanted(installer=installer, resolved=resolved, problem=err)
@@ -88,7 +88,7 @@ def look_up(host: Host, functions: Functions, wanted: Request) -> Wanted:
 
 
 def _of_index(host: Host, installer: SlotInstaller, wanted: Request) -> Wanted:
-    """Return what an index has. The version of the build is known when its wheels are there."""
+    """Return the version that an index has. The build's is known when its wheels are there."""
     version = builds.newest_of_index(host, wanted.version)
     there = installer.installed((NAME,)).get(NAME, "")
     is_there = installer.active is not None and matches(there, version)
@@ -124,7 +124,7 @@ def _resolved(
 
 
 def findings(host: Host, functions: Functions, wanted: Wanted) -> list[Finding]:
-    """Return every reason against it; if it is installed, only another update is one."""
+    """Return every reason against it; if it is installed, only another update counts."""
     resolved, under_way = wanted.resolved, described_under_way(host)
     if wanted.problem is None and resolved.targets and resolved.in_place:
         return [other_update(under_way)] if under_way else []
@@ -166,7 +166,7 @@ def findings(host: Host, functions: Functions, wanted: Wanted) -> list[Finding]:
 
 
 def _writes(host: Host, build: Manifest | None) -> dict[str, int]:
-    """Return the bytes that the files of a build take, by the directories that they go to."""
+    """Return the bytes that the files of a build take, by their directories."""
     if build is None:
         return {}
     unpacked = build.size + build.unpacked + build.unpacked // _BLOCKS
@@ -174,7 +174,7 @@ def _writes(host: Host, build: Manifest | None) -> dict[str, int]:
 
 
 def _too_old(host: Host, resolved: Resolved) -> tuple[tuple[str, str] | None, list[Finding]]:
-    """Say that the extension does not know the Salt of a slot, if so; and what cannot be read."""
+    """Return that the extension does not know the Salt of a slot, if so; and unreadable parts."""
     try:
         different = known.unknown(
             replaced.noted(host.store),
@@ -191,9 +191,9 @@ def _too_old(host: Host, resolved: Resolved) -> tuple[tuple[str, str] | None, li
 
 def stage(host: Host, functions: Functions, wanted: Wanted) -> Resolved:
     """
-    Make the slot of a build; return the request with the file that a record has of it. Idempotent.
+    Make the slot of a build; return the request with the slot's file in a record. Idempotent.
 
-    Raise SafeUpdateError if anything of it is not as it should be; nothing was changed then.
+    Raise SafeUpdateError if anything is not as it should be; then nothing was changed.
     """
     resolved = wanted.resolved
     against = slots.why_not(host)
@@ -220,7 +220,7 @@ def stage(host: Host, functions: Functions, wanted: Wanted) -> Resolved:
             files=revisions.rows([file_of(slot)]),
             staged=True,
         )
-        # Of an index, it is only known now which build that is.
+        # Only now is it known which build the index has.
         resolution.refuse_of(made, host.store)
         _note_staged(host, slot)
     finally:
@@ -232,7 +232,7 @@ def stage(host: Host, functions: Functions, wanted: Wanted) -> Resolved:
 def _fetched(
     host: Host, functions: Functions, wanted: Wanted
 ) -> Iterator[tuple[Manifest, dict[str, str]]]:
-    """Have the files of what is wanted on this host, with their manifest."""
+    """Provide the files of the wanted build on this host, with their manifest."""
     if wanted.build is None:
         with builds.of_index(host).fetched(wanted.indexed, host.settings.state_dir) as both:
             yield both
@@ -262,7 +262,7 @@ def _note_staged(host: Host, slot: Slot) -> None:
 
 
 def going_back(host: Host, to: object, *, when: str = "idle") -> Wanted:
-    """Return what a rollback of a minion that runs from a slot comes to. Raise SafeUpdateError."""
+    """Return the target of a rollback of a minion that runs from a slot. Raise SafeUpdateError."""
     installer = slots.installer(host)
     told = None if to is None else str(to) if to == slots.WITHOUT else version_text("to", to)
     file = slots.before(host, told)
@@ -273,7 +273,7 @@ def going_back(host: Host, to: object, *, when: str = "idle") -> Wanted:
 
 
 def initiator(host: Host, jid: str) -> Initiator:
-    """Return what begins an update to a slot: no code changes below this minion, nor another."""
+    """Return the initiator of an update to a slot: no code changes below this or another minion."""
     by = factory.initiator(host, jid)
     paths = tuple(host.backup_paths())
     return replace(
