@@ -165,9 +165,16 @@ class Systemd:
             named = " ".join(shown.get(name, "") for name in _STOPPED_WITH).split()
             for each in named:
                 if each not in found and each != _full(unit) and not each.endswith(".target"):
-                    found[each] = self.state(each).active in ("active", "activating", "reloading")
+                    found[each] = self._runs_or_will(each)
                     waiting.append(each)
         return [each for each, runs in found.items() if runs]
+
+    def _runs_or_will(self, unit: str) -> bool:
+        shown = self._show(unit, "ActiveState", "Job")
+        if shown.get("ActiveState") in ("active", "activating", "reloading"):
+            return True
+        # A boot may have got so far only: the job of what does not run is to start it.
+        return shown.get("ActiveState") == "inactive" and bool(_number(shown, "Job"))
 
     def unit_file(self, unit: str) -> str | None:
         return self._show(unit, "FragmentPath").get("FragmentPath") or None

@@ -27,7 +27,7 @@ from ..prepare.staging import Staging
 from ..prepare.upgrade_steps import Steps
 from ..record.phase import Phase
 from ..record.update import Update
-from . import beside_jobs, drain, no_return, probe, steps, watchdog
+from . import beside_jobs, drain, no_return, probe, servers, steps, watchdog
 from .context import Context
 
 log = logging.getLogger("salt-safeupdate")
@@ -308,6 +308,7 @@ def _begin(context: Context, update: Update) -> Update:
         _installer(context).verify(revisions.files(update.staged.files))
         Steps(context.settings.steps_dir, context.store).verify()
         arm = partial(watchdog.arm, context.settings, context.watchdogs, context.command)
+        update = servers.note(context, update)
         return no_return.passed(context.store, context.revisions, update, arm)
     except (SafeUpdateError, OSError):
         context.locks.update.release()

@@ -34,6 +34,19 @@ _ANSWER_TIMEOUT = 30.0
 _INTERVAL = 0.2
 
 
+def note(context: Context, update: Update) -> Update:
+    """
+    Write down which run now and what ends with them, before any of it is done; return the record.
+
+    After a power cut, the boot may not have come to them yet when they are to be stopped.
+    """
+    if not update.code.servers:
+        return update
+    found = other_units.starts(context, (each.unit for each in update.code.servers))
+    update = context.note_progress(update, servers=found)
+    return dependents.note(context, update, [unit for unit, start in found.items() if start])
+
+
 def stop(context: Context, update: Update, *, at_once: bool = False) -> Update:
     """
     Stop them; return the record. Idempotent.

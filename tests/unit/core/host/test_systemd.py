@@ -404,6 +404,13 @@ def test_what_ends_with_a_unit_is_found_through_others():
     assert Systemd(_related).dependents("salt-master") == ["monitoring.service", "page.service"]
 
 
+def test_what_is_about_to_start_would_not_start_any_more(monkeypatch):
+    """During a boot it waits for the unit that it needs, and its job fails with that one's."""
+    monkeypatch.setitem(RELATED, "salt-master", ("RequiredBy=idle.service", "activating"))
+    monkeypatch.setitem(RELATED, "idle.service", ("Job=71", "inactive"))
+    assert Systemd(_related).dependents("salt-master") == ["idle.service"]
+
+
 def test_what_does_not_run_does_not_end(monkeypatch):
     monkeypatch.setitem(RELATED, "salt-master", ("RequiredBy=idle.service", "active"))
     assert Systemd(_related).dependents("salt-master") == []

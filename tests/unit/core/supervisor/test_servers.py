@@ -601,10 +601,16 @@ def test_a_supervisor_that_dies_anywhere_leaves_all_running(host, kill_at, when,
     host.assert_at_peace()
 
 
+@pytest.mark.parametrize("boots", [True, False])
 @pytest.mark.parametrize("phase", [Phase.INSTALLING, Phase.DELIVERING, Phase.STEPPING])
-def test_after_a_power_cut_the_boot_may_have_started_them(host, phase):
-    """systemd starts what is enabled before the supervisor is there again."""
+def test_after_a_power_cut_the_boot_may_have_started_them(host, phase, boots):
+    """
+    systemd starts what is enabled before the supervisor is there again, or has not come to it yet.
+
+    What was to start is not started any more if the master that it needs is stopped before.
+    """
     host.ask()
+    other = with_dependent(host)
     wanted = {Phase.INSTALLING: 1, Phase.DELIVERING: 2, Phase.STEPPING: 3}[phase]
     seen = []
 
@@ -628,11 +634,14 @@ def test_after_a_power_cut_the_boot_may_have_started_them(host, phase):
     for service in host.beside.values():
         # The drop-ins were on a file system that is gone.
         service.refuses = False
-        service.run()
+        service.active, service.pid = "inactive", 0
+        if boots:
+            service.run()
+    other.active, other.pid = "inactive", 0
     host.services.refuses = False
     host.supervise()
     assert host.last.phase is Phase.COMMITTED
-    assert (host.packages.versions, host.up()) == (NEW, UP)
+    assert (host.packages.versions, host.up(), other.active) == (NEW, UP, "active")
     host.assert_at_peace()
 
 
