@@ -71,6 +71,15 @@ class Pings:
             if since <= at < until and jid in self.answered
         ]
 
+    def longest(self, since: float, most: int = 5) -> str:
+        """Return when the longest ones of since then were published, after it, and how long."""
+        rows = [
+            (self.answered[jid][0] - at, at - since)
+            for jid, at in self.sent.items()
+            if at >= since and jid in self.answered
+        ]
+        return ", ".join(f"{at:.1f}: {took:.2f}" for took, at in sorted(rows)[: -most - 1 : -1])
+
     def lost(self) -> int:
         return sum(jid not in self.answered for jid in self.sent)
 

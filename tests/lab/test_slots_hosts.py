@@ -110,6 +110,12 @@ def beside(lab: Lab, site: Path, host: str) -> Beside | VenvBeside:
     return (VenvBeside if host == "venv" else Beside)(lab, site, "3007.15", **words)
 
 
+def phases(scene: Slotted, began: float) -> str:
+    """Return the phases of the newest update, and how many seconds since then each began."""
+    (newest,) = scene.call("safeupdate.history", limit=1)
+    return ", ".join(f"{row['phase']} {row['at'] - began:.1f}" for row in newest["phases"])
+
+
 @pytest.mark.soak
 @pytest.mark.timeout(2400)
 @pytest.mark.parametrize("host", ["apt", *FRONT_ENDS, "venv"])
@@ -141,7 +147,8 @@ def test_pings_beside_an_update_to_a_slot_are_all_answered_once(
         print(
             f"{host}, to {version}: {len(pings.sent)} pings, lost {pings.lost()}, twice "
             f"{pings.twice()}; the longest one {max(during):.2f} s, before the update "
-            f"{max(before):.2f} s; asked until answered {ended - began:.0f} s"
+            f"{max(before):.2f} s; asked until answered {ended - began:.0f} s. The longest ones, "
+            f"since it was asked: {pings.longest(began)}. Phases: {phases(scene, began)}"
         )
         assert (pings.lost(), pings.twice()) == (0, 0)
     scene.container.write(FLAG, "")
