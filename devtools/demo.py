@@ -13,8 +13,8 @@ from devtools.lab.recipes import of_version
 from devtools.outcome import Outcome
 
 Pair = tuple[str, str]
-# Seconds after which systemd kills a service that does not stop: Fedora's default, half of that
-# of others. An update by plain Salt waits for itself that long.
+# Seconds after which systemd kills a service that does not stop: Fedora's default, half of the
+# usual one. An update by plain Salt waits for itself that long.
 STOP_TIMEOUT = 45
 
 
@@ -35,9 +35,9 @@ def demo(
     timeline: bool = False,
 ) -> int:
     """
-    Run the experiments and print them; non-zero when the extension lost something.
+    Run the experiments and print them; return non-zero if the extension lost something.
 
-    With *timeline*, what is printed has every job, state and moment; a page has them in any case.
+    With *timeline*, print every job, state and moment; a page has them in any case.
     """
     wrong: list[str] = []
     with Lab() as lab:
@@ -64,16 +64,16 @@ def demo(
 
 def prepare(lab: Lab, chosen: list[Pair]) -> None:
     """
-    Build what the experiments of these pairs need.
+    Build everything that the experiments of these pairs need.
 
-    A machine that downloads has a processor to spare: three things at a time.
+    Downloads leave the processor idle, so three things are built at a time.
     """
     cache = lab.cache.cache
     versions = sorted({version for pair in chosen for version in pair})
     salts = {deb.salt for version in versions for deb in of_version(version) if deb.salt}
     salts -= {venvs.NEWEST}
     with ThreadPoolExecutor(max_workers=3) as pool:
-        # This takes longest, and nothing inside the machines can be built without it.
+        # This takes longest, and everything inside the machines needs it.
         first = [pool.submit(lab.cache.rootfs)]
         host.ensure_venv_module()
         first += [pool.submit(venvs.wheels, cache, version) for version in (venvs.NEWEST, *salts)]

@@ -1,4 +1,4 @@
-"""``./dev soak`` and ``./dev bench``: what takes too long for every test run."""
+"""``./dev soak`` and ``./dev bench``: long tests and measurements, outside of ``./dev test``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from devtools.lab.container import Lab
 from devtools.lanes import Venvs
 
 BENCH_TIMEOUT = 3600
-# Long tests print what they count: the report of pytest has it, also of those that pass.
+# Long tests print their counts, and the report of pytest has them, also for tests that pass.
 COUNTS = ("-o", "junit_logging=system-out")
 FIGURES = REPO / "docs" / "topics" / "explanation" / "figures.md"
 
@@ -27,9 +27,9 @@ def soak(
     chosen: list[Pair], arguments: Sequence[str] = (), *, rounds: int, tests: bool = True
 ) -> int:
     """
-    Run the tests marked ``soak`` in full, then the experiment again and again.
+    Run the tests marked ``soak`` in full, then the experiment repeatedly.
 
-    With *arguments* (paths of tests, others go to pytest), only those of them, and no experiment.
+    With *arguments* (paths; others go to pytest), run only these tests, and no experiment.
     """
     bad = 0
     if tests and _has_soak_tests():
@@ -64,7 +64,7 @@ def _has_soak_tests() -> bool:
 def bench(versions: list[str], only: Sequence[str] = (), *, record: bool = False) -> int:
     """Run each program in ``benchmarks/`` on each Salt series, with the extension in place.
 
-    *only* names programs; with *record*, the figures in the docs become what this run prints.
+    *only* names programs; with *record*, the output of this run replaces figures in the docs.
     """
     series = testrun.chosen(versions)
     programs = sorted((REPO / "benchmarks").glob("bench_*.py"))
@@ -85,7 +85,7 @@ def bench(versions: list[str], only: Sequence[str] = (), *, record: bool = False
                     bad += not result.ok
                     told[f"{program.stem}, Salt {version}"] = result.stdout.strip()
         finally:
-            # A program that was killed leaves its machines.
+            # A killed program leaves its machines behind.
             if host.is_root():
                 state.clean()
     if record and not bad:
@@ -94,7 +94,7 @@ def bench(versions: list[str], only: Sequence[str] = (), *, record: bool = False
 
 
 def _record(told: Mapping[str, str]) -> None:
-    """Put the figures into the page, each below its heading; what was not run stays."""
+    """Put the figures into the page, each below its heading; all others stay."""
     head, _, rest = FIGURES.read_text().partition("\n## ")
     known = {title: body.strip() for title, _, body in (p.partition("\n") for p in _parts(rest))}
     measured = f"Measured on {date.today().isoformat()}, {os.cpu_count()} processors."
@@ -109,7 +109,7 @@ def _parts(text: str) -> list[str]:
 
 def _bench(venv: Path, copies: Venvs, version: str, program: Path, tmp: Path) -> Result:
     env = dict(os.environ, PYTHONPATH=str(REPO), TMPDIR=str(tmp), PYTHONDONTWRITEBYTECODE="1")
-    # Where the extension is not installed.
+    # A Python without the extension.
     env["PLAIN_PYTHON"] = str(venvs.python(venv))
     argv = [venvs.python(copies(venv)), str(program)]
     began = time.monotonic()

@@ -21,16 +21,16 @@ from devtools.lab.container import Lab, Network
 
 START_TIMEOUT = 240.0
 REPLY_TIMEOUT = 240.0
-# How much longer than on a quiet machine anything may take: others may be at work beside us.
+# How many times longer than on a quiet machine anything may take: others may use the machine.
 SLOWEST = 4.0
-# Seconds between two looks at a condition, and how much longer to rest than a look takes.
+# Seconds between two looks at a condition, and how many times longer to rest than a look takes.
 POLL_INTERVAL = 0.05
 POLL_REST = 4.0
 LOG_TAIL = 4000
-# What a master knows of its minions and their jobs, and what it has for them.
+# A master's data about its minions and their jobs, and its files for them.
 KNOWN = ("srv", "pillar", "cache/jobs", "cache/minions", "cache/file_lists", "cache/roots")
 KEYS = ("minions", "minions_pre", "minions_denied", "minions_rejected")
-# A process of a master works out up to four times what host this is: most of what its start takes.
+# A process of a master collects grains up to four times, which is most of its start.
 GRAINS_ONCE: Mapping[str, Any] = {"grains_cache": True, "grains_cache_expiration": 86400}
 
 
@@ -44,7 +44,7 @@ class Event:
 
 
 class NothingPublished(ToolError):
-    """The master knows no minion that the target means."""
+    """The target matches no minion of the master."""
 
 
 class Master:
@@ -62,8 +62,8 @@ class Master:
         """
         Return a master in a network that nobody else uses, until it is given back.
 
-        A start takes five seconds of a processor, so one that an earlier scene has given back
-        is used again, unless it has engines, which remember, or an address of its own.
+        A start takes five seconds of a processor, so a master that an earlier scene has given back
+        is used again, unless it has engines, which keep data, or an address of its own.
         """
         use = (version, json.dumps(dict(config or {}), sort_keys=True), pythonpath)
         with contextlib.suppress(KeyError, IndexError):
@@ -163,7 +163,7 @@ class Master:
         self._use = None
 
     def give_back(self, *, usable: bool = True) -> None:
-        """Leave a master that was taken to the next scene, which finds no trace of this one."""
+        """Leave a taken master to the next scene, which finds no trace of this one."""
         if usable and self._use is not None and self._processes:
             use = self._use
             self._clear()
@@ -184,7 +184,7 @@ class Master:
         jid: str = "",
         **kwargs: Any,
     ) -> str:
-        """Publish a job, wait for nothing, return its JID."""
+        """Publish a job without waiting, and return its JID."""
         reply = self.ask(
             "publish",
             target=target,
@@ -199,7 +199,7 @@ class Master:
         return str(reply["jid"])
 
     def call(self, function: str, *args: Any, minion: str, timeout: float = 60, **kw: Any) -> Any:
-        """Publish a job to one minion and return what it returns."""
+        """Publish a job to one minion and return its return."""
         jid = self.publish(function, *args, target=minion, tgt_type="list", **kw)
         return self.wait_return(jid, minion, timeout)["return"]
 
@@ -277,7 +277,7 @@ class Master:
         """
         Poll until *condition* gives something true and return that.
 
-        *timeout* is what it takes on a quiet machine at most.
+        *timeout* is the most that it may take on a quiet machine, in seconds.
         """
         timeout *= SLOWEST
         deadline = time.monotonic() + timeout
@@ -287,8 +287,8 @@ class Master:
                 return found
             check_stopping()
             if time.monotonic() > deadline:
-                raise ToolError(f"waited {timeout:g} s in vain for {what}\n{self.log()}")
-            # Looking is not to take more than a small part of a processor.
+                raise ToolError(f"waited {timeout:g} s without success for {what}\n{self.log()}")
+            # Looking must only take a small part of a processor.
             time.sleep(max(POLL_INTERVAL, POLL_REST * (time.monotonic() - began)))
 
     def log(self) -> str:
@@ -335,7 +335,7 @@ class Master:
         return process
 
     def _driver(self, log: int) -> tuple[subprocess.Popen[str], IO[str]]:
-        """Start client and event listener; return the client, and where the events come."""
+        """Start client and event listener; return the client, and the stream of events."""
         events, out = os.pipe()
         argv = [str(REPO / "devtools" / "driver.py"), str(self.dir / "master"), str(out)]
         try:
@@ -347,7 +347,7 @@ class Master:
         return process, open(events, errors="replace")
 
     def _answers(self) -> bool:
-        """Tell whether the master takes publications; this one is for nobody."""
+        """Return whether the master accepts publications; this one matches no minion."""
         try:
             self.ask("publish", target=[], tgt_type="list", function="test.ping")
         except ToolError:

@@ -1,4 +1,4 @@
-"""What ``./dev test`` runs, in lanes: short enough that none of them ends long after the others."""
+"""The lanes of ``./dev test``, short enough that none of them ends long after the others."""
 
 from __future__ import annotations
 
@@ -15,13 +15,12 @@ from devtools.command import REPO
 from devtools.lanes import Lane, LaneResult, Venvs
 
 KINDS = ("unit", "functional", "integration", "lab")
-# Nothing of it depends on Salt: it is tested once, where there is none.
+# These tests do not depend on Salt: they run once, without Salt.
 ALONE = ("tests/unit/core", "tests/unit/devtools", "tests/unit/fleet")
 _OURS = r"saltext_safeupdate(?!\.(?:core|fleet)\b)"
 _OTHERS = rf"salt\b|tests\.support\.minion|tests\.unit\.master|{_OURS}"
 _SALT = re.compile(rf"^\s*(?:import|from) (?:{_OTHERS})", re.M)
-# Where every run leaves series out, because it would take too long: the soak has what lies there
-# on these series, too.
+# Places that every run tests on some series only, because of the time. The soak runs them on all.
 OLDEST, NEWEST = frozenset(venvs.SERIES[:1]), frozenset(venvs.SERIES[-1:])
 OUTER = frozenset((venvs.SERIES[0], venvs.SERIES[-1]))
 ONLY = {
@@ -42,7 +41,7 @@ ONLY = {
     "tests/unit": NEWEST,
 }
 SHORT, LONG = "not soak", "soak"
-# Into how many lanes the tests of a place are dealt.
+# The number of lanes for the tests of a place.
 PARTS = {
     "tests/functional/ordering": 2,
     "tests/functional/transactional": 2,
@@ -51,13 +50,13 @@ PARTS = {
     "tests/lab/test_rpm_host.py": 2,
     "tests/lab/test_update.py": 4,
 }
-# Seconds that lanes take while others run, for a first run: later ones have measured them.
+# Seconds that lanes take while others run, for the first run. Later runs use measured times.
 USUAL = REPO / "devtools" / "lanes.json"
 RECORD = "lanes.json"
 
 
 class Plan:
-    """Makes the lanes of one run; everything that they write is below *tmp*."""
+    """Makes the lanes of one run. They write only below *tmp*."""
 
     def __init__(
         self,
@@ -75,13 +74,13 @@ class Plan:
         self._number = 0
 
     def series(self, version: str, paths: Sequence[str]) -> list[Lane]:
-        """Return lanes with *paths* (all kinds, where they are whole) on one Salt series."""
+        """Return lanes with *paths* (whole kinds are divided) on one Salt series."""
         lanes = []
         for label, group in groups(paths):
             name = f"salt {version} {label}".strip()
-            # Whoever names a place means it.
+            # A named place is run in any case.
             place = "tests/unit" if label == "unit" else group[0]
-            # Those of integration wait for their daemons, most of the time.
+            # Integration tests wait for their daemons, most of the time.
             busy = not place.startswith("tests/integration")
             if not label or version in ONLY.get(place, venvs.SERIES):
                 lanes += self._parts(name, version, group, busy=busy)
@@ -90,7 +89,7 @@ class Plan:
         return lanes
 
     def alone(self) -> Lane:
-        """Return the lane with the tests that have nothing to do with Salt."""
+        """Return the lane with the tests that do not need Salt."""
         needing = [f"--ignore={path}" for path in alone_with_salt()]
         return self._lane("without Salt", venvs.tools(self._cache), ALONE, needing)
 
@@ -132,7 +131,7 @@ class Plan:
         ]
 
     def _chosen(self) -> bool:
-        """Tell whether only some of the tests are wanted: dealt out, some lanes would have none."""
+        """Return whether only some tests are wanted: if divided, some lanes would be empty."""
         return any(word in ("-k", "--deselect") or "::" in word for word in self._arguments)
 
     def _lane(
@@ -167,7 +166,7 @@ class Plan:
 
 
 def groups(paths: Sequence[str]) -> list[tuple[str, list[str]]]:
-    """Deal the places of tests on one series to lanes: ``(label, paths)``."""
+    """Divide the places of tests on one series into lanes: ``(label, paths)``."""
     found: list[tuple[str, list[str]]] = []
     for path in paths:
         if path == "tests/unit":
@@ -194,7 +193,7 @@ def _children(path: str) -> list[str]:
 
 
 def alone_with_salt() -> list[str]:
-    """Return the files with tests in those places that need Salt nevertheless."""
+    """Return the test files in these places that need Salt nevertheless."""
     found = sorted(path for place in ALONE for path in (REPO / place).rglob("test_*.py"))
     return [str(path.relative_to(REPO)) for path in found if _SALT.search(path.read_text())]
 
@@ -206,7 +205,7 @@ def usual() -> dict[str, float]:
 
 
 def measured(cache: Cache) -> dict[str, float]:
-    """Return the seconds that lanes of earlier runs have taken, by name."""
+    """Return the seconds that lanes took in earlier runs, by name."""
     try:
         found = json.loads((cache.root / RECORD).read_text())
     except (OSError, ValueError):
@@ -215,7 +214,7 @@ def measured(cache: Cache) -> dict[str, float]:
 
 
 def remember(cache: Cache, results: Iterable[LaneResult]) -> None:
-    """Keep what the lanes that passed have taken, for the order of the next run."""
+    """Store the times of lanes that passed, for the order of the next run."""
     known = measured(cache) | {each.name: round(each.seconds, 1) for each in results if each.ok}
     fresh = cache.root / f".{RECORD}-{os.getpid()}"
     fresh.write_text(json.dumps(known, indent=1))

@@ -1,4 +1,4 @@
-"""Runs lanes side by side: two at least, and more as long as the machine is idle."""
+"""Runs lanes side by side: at least two, and more while the machine is idle."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from devtools.lanes import LaneResult
 
 LEAST = 2
 MOST = 6
-# Seconds that a new lane has to show what it takes, before another one is begun.
+# Seconds in which a new lane shows its load, before another one begins.
 SETTLE_INTERVAL = 6.0
-# The share of all processors that has to be idle for another lane.
+# The share of all processors that has to be idle before another lane begins.
 ROOM = 0.15
-# Bytes that have to be free for another lane: a booted minion and a master take a fifth of it.
+# Bytes that have to be free before another lane begins: a booted minion and a master take a fifth.
 MEMORY = 3 << 30
 
 
 class Runnable(Protocol):
-    """Something to run; *busy* says that it computes most of the time and does not wait."""
+    """Something to run; *busy* means that it mostly computes and does not wait."""
 
     @property
     def name(self) -> str: ...
@@ -43,7 +43,7 @@ class Runnable(Protocol):
 
 
 class Idle:
-    """Tells the share of the processors that was idle lately, by whomever they are used."""
+    """Measures the share of the processors that was idle lately, for all users together."""
 
     def __init__(self, interval: float = SETTLE_INTERVAL) -> None:
         self._interval = interval
@@ -64,10 +64,10 @@ class Idle:
 
 class Pool:
     """
-    Runs all *lanes*, the longest first, and returns how they ended.
+    Runs all *lanes*, the longest first, and returns their results.
 
-    One lane that computes runs together with lanes that wait for Salt most of the time, as long as
-    there are both. *later* makes lanes that need something to be built, beside the first ones.
+    One lane that computes runs together with lanes that mostly wait for Salt, as long as there are
+    both. *later* makes lanes that need something to be built, while the first ones run.
     """
 
     def __init__(

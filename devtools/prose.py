@@ -54,6 +54,7 @@ AMBIGUOUS = {
     "issue",
     "journal",
     "keep",
+    "launcher",
     "ledger",
     "marker",
     "mend",
@@ -198,12 +199,13 @@ def _paragraphs(line: int, text: str) -> Iterator[Text]:
     # Code, and names of parameters.
     text = re.sub(r"(?::\w+(?::\w+)?:)?(?<!\w)``?[^`]*``?|\*\w+\*", "X", text)
     for found in re.finditer(r"\S.*?(?=\n\s*\n|$(?!.))", text, flags=re.DOTALL):
-        if len(found.group().split()) >= WORDS:
+        # A section of a spec file is no prose.
+        if len(found.group().split()) >= WORDS and not found.group().startswith("%"):
             yield Text(line + text[: found.start()].count("\n"), found.group())
 
 
 def check(path: str, source: str, known: list[Rule]) -> list[Finding]:
-    """Return what is found in one file, by line."""
+    """Return the findings in one file, by line."""
     is_code = path.endswith(".py")
     found = []
     for begin, text in python(source) if is_code else markdown(source):
@@ -242,7 +244,7 @@ def to_do() -> set[str]:
 
 
 def main(arguments: list[str]) -> int:
-    """Check the files that are named, or all that are not to do; 1 if something is found."""
+    """Check the named files, or all that are not on the list; return 1 if something is found."""
     known = rules(RULES.read_text(encoding="utf-8"), GLOSSARY.read_text(encoding="utf-8"))
     names = arguments or [str(path.relative_to(REPO)) for path in files()]
     left = set() if arguments else to_do()
@@ -254,7 +256,7 @@ def main(arguments: list[str]) -> int:
     ]
     for finding in findings:
         print(finding)
-    # A file that is gone is not to do.
+    # A file on the list that does not exist is a mistake.
     gone = sorted(name for name in left if not (REPO / name).is_file())
     for name in gone:
         print(f"{TO_DO.relative_to(REPO)}: there is no {name}")

@@ -1,7 +1,7 @@
 """
 ``./dev release``: wheel, source archive, deb and rpm.
 
-They are the same bytes whenever and wherever they are built from one commit with one set of tools.
+They have the same bytes whenever and wherever they are built from one commit with one set of tools.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from devtools.lab.artefacts import LabCache
 CHECKSUMS = "SHA256SUMS"
 PACKAGES = ("deb", "rpm")
 BUILD_TIMEOUT = 600
-# Not of the repository, or made from it.
+# Files that are not part of the repository, or are made from it.
 NOT_RELEASED = (
     ".*",
     "*.egg-info",
@@ -43,7 +43,7 @@ _VERSION = re.compile(r'^__version__ = "([^"]+)"$', re.M)
 
 @dataclass(frozen=True)
 class Origin:
-    """What a release is of: its version, its time in epoch seconds, and who builds it."""
+    """The origin of a release: its version, its time in epoch seconds, and its builder."""
 
     version: str
     moment: int
@@ -51,7 +51,7 @@ class Origin:
     email: str
 
     def environment(self) -> dict[str, str]:
-        """Return the variables that tell the programs that build packages."""
+        """Return this as variables for the programs that build packages."""
         return {
             "SOURCE_DATE_EPOCH": str(self.moment),
             "DEBFULLNAME": self.name,
@@ -69,9 +69,9 @@ def release(out: Path, key: str = "") -> int:
     origin = origin_of(REPO)
     final = out.absolute() / f"saltext-safeupdate-{origin.version}"
     if final.exists():
-        raise ToolError(f"{final} is there already. It is left as it is; remove it to build anew")
+        raise ToolError(f"{final} is there already. It is left as it is; remove it to build again")
     if key:
-        # Before anything is built: who has no key has to wait for nothing.
+        # Before anything is built, so that a missing key is noticed at once.
         run(["gpg", "--batch", "--list-secret-keys", key], timeout=60)
     host.ensure_lab_programs()
     cache = Cache()
@@ -84,7 +84,7 @@ def release(out: Path, key: str = "") -> int:
         if key:
             sign(made, key)
         out.mkdir(parents=True, exist_ok=True)
-        # Complete, or not there.
+        # The result is complete, or not there.
         fresh = final.with_name(f".new-{final.name}")
         shutil.rmtree(fresh, ignore_errors=True)
         shutil.copytree(made, fresh)
@@ -94,12 +94,12 @@ def release(out: Path, key: str = "") -> int:
     return 0
 
 
-# -- what it is a release of -----------------------------------------------------------
+# -- origin ----------------------------------------------------------------------------
 
 
 def origin_of(repo: Path) -> Origin:
     """
-    Return what a release of this checkout is of: the commit says it, and its tag.
+    Return the origin of a release of this checkout, from the commit and its tag.
 
     SOURCE_DATE_EPOCH, DEBFULLNAME and DEBEMAIL override time and name. An unpacked source archive
     has no commit: then they are required, and the version is the one that its source says.
@@ -117,7 +117,7 @@ def origin_of(repo: Path) -> Origin:
 
 
 def written_version(repo: Path) -> str:
-    """Return the version that the source says."""
+    """Return the version in the source."""
     found = _VERSION.search((repo / VERSION_FILE).read_text(encoding="utf-8"))
     if found is None:
         raise ToolError(f"{VERSION_FILE} has no __version__")
@@ -128,7 +128,7 @@ def _version_by_tag(repo: Path, written: str) -> str:
     """
     Return the version of the commit.
 
-    That is the written one if a tag ``v<version>`` says so. Otherwise it is a development version,
+    That is the written one if there is a tag ``v<version>``. Otherwise it is a development version
     with the commit in it: before the written one or, if that is released already, after it.
     """
     changed = _git(repo, "status", "--porcelain").splitlines()
@@ -137,11 +137,11 @@ def _version_by_tag(repo: Path, written: str) -> str:
         if tags != [f"v{written}"]:
             raise ToolError(
                 f"the commit has the tag {', '.join(tags)}, but {VERSION_FILE} says {written}. "
-                "Nothing was built; have both say the same"
+                "Nothing was built; make both the same"
             )
         if changed:
             raise ToolError(
-                "the files are not those of the tag. Nothing was built; commit or remove:\n"
+                "the files differ from the tag. Nothing was built; commit or remove:\n"
                 + "\n".join(changed)
             )
         return written
@@ -191,7 +191,7 @@ def archives(repo: Path, scratch: Path, out: Path, origin: Origin, venv: Path) -
 
 
 def packages(lab: LabCache, out: Path, origin: Origin, kinds: tuple[str, ...] = PACKAGES) -> None:
-    """Build packages from the source archive in *out*, and put them beside it."""
+    """Build packages from the source archive in *out*, into the same directory."""
     (sdist,) = out.glob("*.tar.gz")
     for kind in kinds:
         room = out / f".{kind}"
@@ -216,14 +216,14 @@ def checksums(folder: Path) -> None:
 
 
 def sign(folder: Path, key: str) -> None:
-    """Sign the checksums with *key* of the user's gpg, into a file of its own."""
+    """Sign the checksums with *key* of the user's gpg, into a separate file."""
     target = folder / CHECKSUMS
     argv = ["gpg", "--batch", "--yes", "--armor", "--local-user", key]
     run([*argv, "--output", f"{target}.asc", "--detach-sign", str(target)], timeout=300)
 
 
 def _copy(repo: Path, target: Path, version: str) -> None:
-    """Copy what is released, with permissions and a version that depend on nothing else."""
+    """Copy the files of a release, with permissions and a version that depend on nothing else."""
     for path in files(repo):
         copy = target / path.relative_to(repo)
         copy.parent.mkdir(parents=True, exist_ok=True)
@@ -244,7 +244,7 @@ def _usual_umask() -> Iterator[None]:
 
 
 def _same_bytes(sdist: Path, moment: int) -> None:
-    """Write a source archive anew without what says when, where and by whom it was packed."""
+    """Write a source archive again without the time, place and user of its packing."""
     packed = io.BytesIO()
     with tarfile.open(sdist) as old, tarfile.open(fileobj=packed, mode="w") as new:
         for member in sorted(old.getmembers(), key=lambda each: each.name):

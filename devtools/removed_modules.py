@@ -1,6 +1,6 @@
-"""Write which files each Salt series has for its loaders, from the Salt of each series.
+"""Write the list of the loaders' files in each Salt series, from the Salt of each series.
 
-``python3 -m devtools.removed_modules`` writes ``core/prepare/removed_modules_data.py`` anew from
+``python3 -m devtools.removed_modules`` writes ``core/prepare/removed_modules_data.py`` again from
 the venvs of the tests. The unit tests compare it with the Salt that they run on.
 """
 
@@ -29,7 +29,7 @@ KINDS = (
 )
 HEAD = '''\
 """
-What each Salt series has for its loaders, and what vanishes with it.
+The files of each Salt series for its loaders, and the names that vanish with them.
 
 Written by ``devtools.removed_modules.py``; the unit tests compare it with each series.
 """
@@ -49,7 +49,7 @@ def files(salt: Path, kind: str) -> dict[str, set[str]]:
 
 
 def names(source: Path) -> set[str]:
-    """Return what ``__virtual__`` of a file may return, as far as the source tells."""
+    """Return the names that ``__virtual__`` of a file may return, according to the source."""
     constants = {}
     returned: list[ast.expr] = []
     for node in ast.parse(source.read_text(encoding="utf-8")).body:
@@ -79,7 +79,7 @@ def spans(by_series: Mapping[str, set[str]]) -> dict[str, list[str]]:
 
 
 def vanishing(by_series: Mapping[str, Mapping[str, set[str]]]) -> dict[str, list[str]]:
-    """Return the names that go with a file, for the files that go and are called otherwise."""
+    """Return the names that vanish with a file, for vanishing files with other names."""
     found = {}
     for now, then in itertools.pairwise(by_series):
         stay = set().union(*by_series[then].values())
@@ -106,7 +106,7 @@ def written(salts: Mapping[str, Path]) -> str:
         text.append("    },")
     text.append("}\n")
     text += [
-        "# What vanishes with a file that goes, if not just the name of the file.",
+        "# Names that vanish with a removed file, if it is not just the name of the file.",
         "NAMES = {",
     ]
     for kind, by_series in every.items():

@@ -16,7 +16,7 @@ from devtools.lanes import NO_TESTS, Lane, LaneResult
 from devtools.plan import KINDS, SHORT, Plan
 from devtools.pool import Pool, Runnable
 
-# Seconds for a lane of the long forms: those of one family take hours together.
+# Seconds for a lane of the long forms: one family takes hours.
 LONG_LANE_TIMEOUT = 8 * 3600
 SLOWEST = 20
 
@@ -29,7 +29,7 @@ def run_tests(
     marks: str = SHORT,
     with_lint: bool = True,
 ) -> int:
-    """Run what was asked for; 0 only if everything passed and every lane ran a test."""
+    """Run the requested tests; return 0 only if all passed and every lane ran a test."""
     began = time.monotonic()
     paths, arguments = _split(arguments)
     series = chosen(versions)
@@ -52,7 +52,7 @@ def run_tests(
     with rundir.TempRun() as tmp:
         with progress.step("building the extension", quiet=True):
             site = venvs.extension(cache, tmp)
-        # A choice of tests may leave a lane without any; without one, that would be a mistake.
+        # A selection of tests may leave a lane empty; without a selection, that is a mistake.
         choice = bool(arguments) or marks != SHORT
         made = Plan(cache, site, tmp, arguments, marks=marks)
         lanes: list[Runnable] = [lint.Lint(cache)] if with_lint else []
@@ -79,7 +79,7 @@ def run_tests(
 
 
 def _split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Tell paths of tests from other arguments for pytest."""
+    """Separate paths of tests from other arguments for pytest."""
     paths = [arg for arg in arguments if (REPO / arg.partition("::")[0]).exists()]
     return paths, [arg for arg in arguments if arg not in paths]
 
@@ -112,7 +112,7 @@ def _paths(kinds: Sequence[str], given: Sequence[str]) -> tuple[list[str], list[
 def _build(cache: Cache, series: Sequence[str], *, lab: bool, tools: bool) -> None:
     """Build what is missing before any test runs, two things at a time.
 
-    Of what the *lab* needs, that is what the others do not need a processor for.
+    With *lab*, the lab's own artefacts are built later, while other tests run.
     """
     host.ensure_venv_module()
     with ThreadPoolExecutor(max_workers=2) as pool:
@@ -129,7 +129,7 @@ def _build(cache: Cache, series: Sequence[str], *, lab: bool, tools: bool) -> No
 
 
 def build_everything(cache: Cache) -> None:
-    """Fill the cache with all that ``./dev test`` and ``./dev demo`` need."""
+    """Fill the cache with everything that ``./dev test`` and ``./dev demo`` need."""
     _build(cache, venvs.SERIES, lab=host.is_root(), tools=True)
     if host.is_root():
         LabCache(cache).build_all()
@@ -162,6 +162,6 @@ def _summary(results: list[LaneResult], skipped: str, seconds: float) -> int:
     word = "FAILED" if bad or not results else "PASSED"
     spent = sum(result.processor for result in results)
     print(f"{len(results)} runs, {seconds:.0f} s, {spent:.0f} s of a processor")
-    # Whatever runs this looks for such a line.
+    # Programs that run this look for such a line.
     print(f"{word}: {passed} passed, {failed} failed, {left} skipped", flush=True)
     return 1 if word == "FAILED" else 0

@@ -37,9 +37,9 @@ TOOL_PACKAGES = (
 )
 PIP_TIMEOUT = 1500
 ABI = f"{sys.implementation.cache_tag}-{platform.machine()}"
-# What builds a release, and looks at it.
+# Packages that build and check a release.
 RELEASE_PACKAGES = ("build", "setuptools>=77", "twine", "wheel")
-# What a wheel of the extension is made from.
+# The sources of a wheel of the extension.
 SOURCES = ("setup.cfg", "setup.py", "pyproject.toml", "README.md", "LICENSE", "NOTICE", "src")
 
 
@@ -109,7 +109,7 @@ def tools(cache: Cache) -> Path:
 
 
 def release(cache: Cache) -> Path:
-    """Return the venv that builds a release; ``wheels`` in it is what a build of ours needs."""
+    """Return the venv that builds a release; ``wheels`` in it has the needs of our build."""
 
     def build(out: Path, log: Path) -> None:
         _make_venv(out, ["--upgrade", *RELEASE_PACKAGES], log)
@@ -151,7 +151,7 @@ def python(venv: Path) -> str:
 def extension(cache: Cache, run_dir: Path) -> Path:
     """Build the extension from this clone and return the directory to put on ``PYTHONPATH``.
 
-    Made anew each time in *run_dir*, from a copy, so that nothing is left in the clone.
+    It is built each time in *run_dir*, from a copy, so that nothing is left in the clone.
     """
     if not (REPO / "pyproject.toml").exists() and not (REPO / "setup.py").exists():
         raise ToolError(f"{REPO} has no pyproject.toml: the extension cannot be built")
@@ -169,7 +169,7 @@ def extension(cache: Cache, run_dir: Path) -> Path:
     run(argv, timeout=300, env=pip_env())
     with zipfile.ZipFile(next(out.glob("*.whl"))) as wheel:
         wheel.extractall(site)
-    # As pip does it; each process of each container would do it anew.
+    # As pip does it. Otherwise each process of each container would compile it.
     run([python(series(cache, NEWEST)), "-m", "compileall", "-q", str(site)], timeout=300)
     shutil.rmtree(copy)
     return site

@@ -1,4 +1,4 @@
-"""The lab's artefacts and what each is made from; built on demand, kept in the cache."""
+"""The lab's artefacts and their sources; built on demand, kept in the cache."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class LabCache:
         return self.cache.get("rootfs", builder.SUITE, key, self._task("rootfs"))
 
     def guest_wheels(self, version: str) -> Path:
-        """Return wheels that fit the rootfs' Python: the host's own where it is the same."""
+        """Return wheels that fit the rootfs' Python; the host's own if both are the same."""
         if _host_matches_guest():
             return venvs.wheels(self.cache, version)
         source, rootfs = venvs.sdist(self.cache, version), self.rootfs()
@@ -94,7 +94,7 @@ class LabCache:
         return folder / deb.file
 
     def layer(self, version: str) -> Path:
-        """Return the overlay layer with the Salt packages of *version* installed."""
+        """Return the overlay layer in which Salt's packages of *version* are installed."""
         debs = of_version(version)
         if not debs:
             known = sorted({deb.version for deb in DEBS.values() if deb.salt})
@@ -106,7 +106,7 @@ class LabCache:
         return self.cache.get("layer", version, key, self._task("layer", **parameters))
 
     def rpm_tools(self) -> Path:
-        """Return the overlay layer with rpm, dnf, zypper and what builds packages for them."""
+        """Return the overlay layer with rpm, dnf, zypper and the tools to build packages."""
         rootfs = self.rootfs()
         tools = repr((builder.RPM_TOOLS, builder.DNF_PLUGINS))
         key = [rootfs.name, tools, recipe(builder.build_rpm_tools, builder._install), _SHARED]
@@ -137,7 +137,7 @@ class LabCache:
         return self.cache.get("rpm", _name(version, packaging), key, build)
 
     def rpm_host(self, version: str, packaging: Packaging = UPSTREAM) -> Path:
-        """Return the overlay layer, for over :meth:`rpm_tools`, with the rpms of *version*."""
+        """Return the overlay layer with the rpms of *version*, on top of :meth:`rpm_tools`."""
         tools, rpms = self.rpm_tools(), self.rpms(version, packaging)
         key = [tools.name, rpms.name, rpm_recipes.BASE, recipe(builder.build_rpm_host), _SHARED]
         parameters = {"lower": f"{tools}:{self.rootfs()}", "rpms": str(rpms), "version": version}
@@ -148,7 +148,7 @@ class LabCache:
         """
         Return this project's own package, a ``deb`` or an ``rpm``, built from *sdist*.
 
-        *told* says who builds it, and of what time it is; *key* says what is in it.
+        *told* has the builder and the time of the package; *key* identifies its content.
         """
         tools = self._own_tools(kind)
         depends = [tools.name, key, repr(sorted(told.items())), recipe(builder.build_own), _SHARED]
@@ -160,12 +160,12 @@ class LabCache:
     def own_build(
         self, kind: str, sdist: Path, told: Mapping[str, str]
     ) -> Callable[[Path, Path], None]:
-        """Return the function that does it, into the directory that it is given, with a log."""
+        """Return the function that builds it into a given directory, with a log."""
         lower = f"{self._own_tools(kind)}:{self.rootfs()}"
         return self._task("own", kind=kind, lower=lower, sdist=str(sdist), told=dict(told))
 
     def _own_tools(self, kind: str) -> Path:
-        """Return the overlay layer with what builds our own packages of that kind."""
+        """Return the overlay layer with the tools that build our own packages of that kind."""
         if kind == "rpm":
             return self.rpm_tools()
         rootfs = self.rootfs()
@@ -213,7 +213,7 @@ def _host_matches_guest() -> bool:
 
 
 def _pip_settings() -> dict[str, str]:
-    """Return the machine's pip configuration as the environment variables that say the same."""
+    """Return the machine's pip configuration as environment variables."""
     listed = run([sys.executable, "-m", "pip", "config", "list"], timeout=60, check=False).stdout
     found = re.findall(r"^(?:global|install|wheel|:env:)\.([\w-]+)=(['\"].*)$", listed, re.M)
     return {f"PIP_{key.upper().replace('-', '_')}": ast.literal_eval(text) for key, text in found}
@@ -222,7 +222,7 @@ def _pip_settings() -> dict[str, str]:
 def _pip_folders(settings: dict[str, str]) -> list[str]:
     """Return the local paths that a pip configuration points to.
 
-    An index on disk may refer to files beside its own directory: its parent counts.
+    An index on disk may refer to files next to its own directory, so the parent counts.
     """
     text = " ".join(settings.values())
     indexes = [Path(path) for path in re.findall(r"file://(/[^\s'\",]+)", text)]

@@ -1,8 +1,8 @@
 """
 The distribution's Chromium without a window, driven by its own protocol over pipes.
 
-It runs over the rootfs of the lab, without any network, and sees only the pages that it is given.
-``python3 -m devtools.lab.browser`` is what becomes the browser, in its own mount namespace.
+It runs on the rootfs of the lab, without any network, and sees only the given pages.
+``python3 -m devtools.lab.browser`` becomes the browser, in its own mount namespace.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ class Page:
         return found["result"].get("value")
 
     def wait(self, script: str, satisfied: Callable[[Any], object] = bool) -> Any:
-        """Wait until an expression has a value that satisfies; return it."""
+        """Wait until the value of an expression satisfies the condition; return it."""
         deadline = time.monotonic() + TIMEOUT
         while not satisfied(found := self.evaluate(script)):
             if time.monotonic() > deadline:
@@ -145,7 +145,7 @@ class Page:
         return found
 
     def drawn(self) -> None:
-        """Wait until what was changed has been drawn."""
+        """Wait until all changes have been drawn."""
         twice = "requestAnimationFrame(() => requestAnimationFrame(() => done(0)))"
         self.evaluate(f"new Promise(done => {twice})")
 
@@ -160,7 +160,7 @@ class Page:
         self.drawn()
 
     def write(self, text: str) -> None:
-        """Write into what has the focus."""
+        """Write into the element that has the focus."""
         self.call("Input.insertText", {"text": text})
         self.drawn()
 
@@ -169,12 +169,12 @@ class Page:
         self.call("Emulation.setDeviceMetricsOverride", size)
 
     def media(self, kind: str = "", scheme: str = "light") -> None:
-        """Have the page be printed (*kind* ``print``), or shown light or dark."""
+        """Show the page as in print (*kind* ``print``), or light or dark."""
         features = [{"name": "prefers-color-scheme", "value": scheme}]
         self.call("Emulation.setEmulatedMedia", {"media": kind, "features": features})
 
     def events(self, method: str) -> list[Answer]:
-        """Return what the browser has told of this page."""
+        """Return the events of the browser about this page."""
         return [
             each["params"]
             for each in self._browser.events

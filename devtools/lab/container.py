@@ -42,7 +42,7 @@ class Lab:
         self.cache = LabCache(cache or Cache())
         self.run_dir = state.RunDir()
         self.containers: list[Container] = []
-        # What runs on after its scene because another one may use it, by what it is good for.
+        # Things that keep running after their scene because another one may use them, by purpose.
         self.spare: dict[object, list[Stoppable]] = {}
 
     def __enter__(self) -> Lab:
@@ -69,8 +69,8 @@ class Lab:
     ) -> Container:
         """Prepare (not boot) a container that has Salt *layer* installed.
 
-        *offers* are the packages in its apt repository, ``extra_layers`` directories laid over
-        the root (first wins), *binds* maps paths inside to host paths, read-only.
+        *offers* are the packages in its apt repository, ``extra_layers`` directories on top of the
+        root (the first wins), *binds* maps paths inside to host paths, read-only.
         """
         made = Container(self, layer, network, extra_layers, binds or {})
         made.offer(*offers)
@@ -186,7 +186,7 @@ class Container:
         self.come_back(timeout=timeout)
 
     def come_back(self, *, timeout: float = POWEROFF_TIMEOUT) -> None:
-        """Boot again once it has gone down for a reboot that somebody inside has asked for."""
+        """Boot again after it has gone down for a reboot that was requested inside."""
         self._await_end(timeout)
         self.up()
 
@@ -198,7 +198,7 @@ class Container:
     def down(self) -> None:
         """Remove the container with its disk and network; safe to call twice."""
         processes.kill(self._leader)
-        # It ends by itself then. Killed, it would not tell us what all inside have taken.
+        # Then it ends by itself. If it were killed, we would not get the resources used inside.
         processes.wait_gone(self._nspawn, END_TIMEOUT)
         state.end_processes([who for who in (self._leader, self._nspawn) if who[0]])
         self._collect()
@@ -263,7 +263,7 @@ class Container:
         target.chmod(mode)
 
     def read(self, path: str, default: str | None = None) -> str:
-        """Return a file's text, or *default* when it is not there."""
+        """Return a file's text, or *default* if it is missing."""
         try:
             return self.path(path).read_text(errors="replace")
         except FileNotFoundError:
@@ -282,7 +282,7 @@ class Container:
     # -- packages and services -----------------------------------------------------------
 
     def offer(self, *names: str) -> None:
-        """Make exactly these packages (``salt-minion_3008.3``) the contents of the repository."""
+        """Make exactly these packages (``salt-minion_3008.3``) the content of the repository."""
         text = "".join(self.lab.cache.stanza(name) for name in names)
         digest = hashlib.sha256(text.encode()).hexdigest()
         release = f"Suite: lab\nSHA256:\n {digest} {len(text.encode())} Packages\n"
@@ -299,7 +299,7 @@ class Container:
         return {name: (version, status) for name, version, status in rows}
 
     def service(self, unit: str = "salt-minion.service") -> dict[str, str]:
-        """Return the unit's state as systemd tells it, with ``UnitFileState``."""
+        """Return the unit's state according to systemd, with ``UnitFileState``."""
         wanted = "ActiveState,SubState,MainPID,NRestarts,UnitFileState,Result,InvocationID"
         shown = self.run(["systemctl", "show", unit, "-p", wanted], timeout=30, check=False)
         return dict(line.split("=", 1) for line in shown.stdout.splitlines() if "=" in line)

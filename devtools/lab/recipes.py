@@ -1,4 +1,4 @@
-"""What the lab's Debian packages are: variants of one Salt tree, and what their scripts do."""
+"""The lab's Debian packages: variants of one Salt tree, with their maintainer scripts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ COMMANDS = ("salt-minion", "salt-call", "salt-proxy")
 HEADER = "#!/bin/sh\nset -e\n"
 FOOTER = "exit 0\n"
 
-# What dh_installsystemd generates for a unit (compat >= 10).
+# The output of dh_installsystemd for a unit (compat >= 10).
 ENABLE = """\
 case "$1" in configure|abort-upgrade|abort-deconfigure|abort-remove)
     deb-systemd-helper unmask salt-minion.service >/dev/null || true
@@ -75,7 +75,7 @@ SCRIPTS = {
 
 @dataclass(frozen=True)
 class Deb:
-    """One package file: its control data, its maintainer scripts, what it contains."""
+    """One package file: its control data, its maintainer scripts, its content."""
 
     package: str
     version: str
@@ -111,7 +111,7 @@ def minion(salt: str, suffix: str = "", *, tree: str = "plain", **scripts: str) 
 
 
 def split(salt: str) -> tuple[Deb, Deb]:
-    """Return the version-locked pair, as distributions package it."""
+    """Return the version-locked pair that distributions have."""
     version = f"{salt}+split"
     locked = f"salt-common (= {version}), init-system-helpers, systemd"
     scripts = tuple(sorted(SCRIPTS.items()))
@@ -146,5 +146,5 @@ DEBS = {deb.name: deb for deb in _ALL}
 
 
 def of_version(version: str) -> list[Deb]:
-    """Return the Salt packages that together are *version*."""
+    """Return all packages of Salt *version*."""
     return [deb for deb in _ALL if deb.version == version and deb.salt]

@@ -1,4 +1,4 @@
-"""What the lab's rpm hosts are: the same Salt trees as rpms, split and scripted as upstream's."""
+"""The lab's rpm hosts: the same Salt trees as rpms, split and scripted like upstream's."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ RELEASE = "0"
 
 @dataclass(frozen=True)
 class Packaging:
-    """How somebody packs Salt's minion: the directory of its code, the packages, its service."""
+    """A way of packing Salt's minion: the directory of its code, the packages, its service."""
 
     name: str
     code: str
@@ -34,9 +34,9 @@ class Packaging:
 
 SITE = "lib/python3.11/site-packages"
 UPSTREAM = Packaging("upstream", PREFIX)
-# As distributions do it: the system's Python runs it.
+# As in distributions: the system's Python runs it.
 DISTRIBUTION = Packaging("distribution", "/usr/local/lib/python3.11/dist-packages")
-# All in one package, beside which a distribution's minion may run.
+# All in one package, next to which a distribution's minion may run.
 BUNDLE = Packaging(
     "bundle",
     "/usr/lib/venv-salt-minion",
@@ -47,14 +47,14 @@ BUNDLE = Packaging(
 )
 PACKAGINGS = {each.name: each for each in (UPSTREAM, DISTRIBUTION, BUNDLE)}
 PACKAGES = UPSTREAM.packages
-# What a host of the tests has at first, and what is on offer to it.
+# The first version on a host of the tests, and the versions on offer.
 OFFERED = {UPSTREAM: VERSIONS, DISTRIBUTION: VERSIONS, BUNDLE: VERSIONS[1:]}
 FIRST = {packaging: versions[:-1] for packaging, versions in OFFERED.items()}
 REPOSITORY = "/srv/rpms"
 BUILD = (
     "rpmbuild", "-bb", "--quiet",
     "--define", "_rpmfilename %%{NAME}-%%{VERSION}-%%{RELEASE}.%%{ARCH}.rpm",
-    # Read and written once or twice: fast counts, and no file needs a look at what it is.
+    # The packages are read and written once or twice, so speed counts, and not their size.
     "--define", "_binary_payload w1T0.zstdio",
     "--define", "_use_internal_dependency_generator 0",
     "--define", "__os_install_post %{nil}",
@@ -62,7 +62,7 @@ BUILD = (
     "--define", "debug_package %{nil}",
 )  # fmt: skip
 
-# Whatever is this Debian's own: no package of rpm's brings it.
+# Files of this Debian that no rpm package provides.
 BASE = """\
 Name: base
 Version: 1
@@ -78,9 +78,9 @@ Built for tests.
 %ghost /usr/bin/python3.11
 """
 
-# Upstream's stop the minion before an upgrade and start it in the end, unless the minion itself
-# upgrades; what is left of the older package tries to restart it in any case. (Theirs compile
-# the tree as well, which takes half a minute: here it is packaged compiled.)
+# Upstream's scriptlets stop the minion before an upgrade and start it at the end, unless the
+# minion itself upgrades. The older package's last scriptlet tries to restart it in any case.
+# (Theirs compile the tree as well, which takes half a minute: here it is packed compiled.)
 SPEC = """\
 Name: salt
 Version: {version}
@@ -151,7 +151,7 @@ fi
 rm -f {active} {itself}
 :
 """
-# The scripts of others are what systemd's macros make.
+# The scriptlets of others come from systemd's macros.
 OTHER_SPEC = """\
 Name: {name}
 Version: {version}
@@ -193,10 +193,10 @@ Requires: %{name} = %{version}-%{release}
 %description minion
 Built for tests.
 """
-# The 3008.3 runs what a test has put into FAULT_FILE, when everything is in place.
+# 3008.3 runs the script that a test has put into FAULT_FILE, when everything is in place.
 _FAULTY = f"if [ -e {FAULT_FILE} ]; then sh {FAULT_FILE}; fi\n"
 
-# What a Debian with both front ends has, and a host with one of them has not.
+# Programs of a Debian with both front ends that a host with one of them lacks.
 _FOREIGN = ("apt", "apt-cache", "apt-get", "dpkg", "dpkg-deb", "dpkg-query")
 HIDDEN = {"dnf": (*_FOREIGN, "zypper"), "zypper": (*_FOREIGN, "dnf", "dnf-3", "yum")}
 OS_RELEASE = {
@@ -225,7 +225,7 @@ def programs(packaging: Packaging) -> dict[str, str]:
 
 
 def spec(version: str, packaging: Packaging = UPSTREAM) -> str:
-    """Return the spec file of Salt *version*; what it packs is in ``/stage``."""
+    """Return the spec file of Salt *version*; it packs the files in ``/stage``."""
     fault = _FAULTY if version == VERSIONS[-1] else ""
     if packaging != UPSTREAM:
         split = len(packaging.packages) > 1

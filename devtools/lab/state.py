@@ -1,4 +1,4 @@
-"""Where running containers live, and the removal of whatever a run left behind."""
+"""The directories of running containers, and the removal of everything that a run left behind."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def end_processes(pids: list[Identity], timeout: float = 15.0) -> None:
 
 
 def remove_cgroup(name: str) -> None:
-    """Remove a cgroup with its subgroups; those of dying processes need a moment."""
+    """Remove a cgroup with its subgroups; dying processes need a moment."""
     for line in Path("/proc/mounts").read_text().splitlines():
         _, where, fstype, *_ = line.split()
         top = Path(where) / name
@@ -93,7 +93,7 @@ def remove_cgroup(name: str) -> None:
 
 
 def remove_netns(name: str) -> None:
-    """End everything that runs in a network namespace of ours and remove it."""
+    """End all processes in a network namespace of ours and remove it."""
     path = f"/run/netns/{name}"
     if not os.path.exists(path):
         return
@@ -138,7 +138,7 @@ def leftovers() -> list[Path]:
 
 
 def clean() -> list[Path]:
-    """Remove what runs that are no longer alive left behind; return what it was."""
+    """Remove the leftovers of runs that are no longer alive; return them."""
     with _alone():
         found = leftovers()
         for path in found:
@@ -148,7 +148,7 @@ def clean() -> list[Path]:
 
 @contextlib.contextmanager
 def _alone() -> Iterator[None]:
-    """Keep other runs from taking what is not complete yet for a leftover, or removing it too."""
+    """Keep other runs from removing the same leftovers, or incomplete directories."""
     BASE.mkdir(parents=True, exist_ok=True)
     with (BASE / ".lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)

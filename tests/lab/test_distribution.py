@@ -186,7 +186,7 @@ def test_no_release_is_made_of_files_that_are_not_those_of_the_tag(
     with pytest.raises(ToolError, match=r"tag v0\.2\.0, but .* says 0\.1\.0"):
         it.version()
     it.write("0.2.0")
-    with pytest.raises(ToolError, match="not those of the tag") as refused:
+    with pytest.raises(ToolError, match="differ from the tag") as refused:
         it.version()
     assert str(release.VERSION_FILE) in str(refused.value)
 

@@ -55,7 +55,7 @@ def make(state_dir: str, named: str = "") -> str:
 
 def interpreter(run: Run, copies: Mapping[str, str]) -> str:
     """
-    Return a Python that stays: the system's, or else ours in the linked copy of its tree.
+    Return a Python that stays: the system's, or ours in the linked copy of its tree.
 
     *copies* maps directories to their linked copies. If none fits, it is the running Python.
     """

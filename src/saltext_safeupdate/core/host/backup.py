@@ -61,7 +61,7 @@ def minion_paths(
     *, config_file: str, pki_dir: str, cache_dir: str, include: str = "minion.d"
 ) -> list[str]:
     """
-    Return what is backed up of a minion: configuration with the saved schedule and beacons,
+    Return the paths of a minion to back up: configuration with the saved schedule and beacons,
     ID, static grains, keys, cached grains. Files of a master on the same host are left alone.
     The configuration comes first: see :func:`configuration`.
     """
@@ -78,9 +78,9 @@ def minion_paths(
 
 def master_paths(*, config_file: str, pki_dir: str, include: str = "master.d") -> list[str]:
     """
-    Return what is backed up of a master: its configuration and its keys.
+    Return the paths of a master to back up: its configuration and its keys.
 
-    Not its caches: what jobs and people have put there since is not to be lost.
+    Caches are left out: later data of jobs and people must not be lost.
     """
     return [config_file, os.path.join(os.path.dirname(config_file), include), pki_dir]
 
@@ -163,7 +163,7 @@ def load(directory: str) -> Manifest:
 
 
 def mark(manifest: Manifest) -> None:
-    """Note what is there now, as what the update has left. Raises SafeUpdateError."""
+    """Note the present state as the result of the update. Raises SafeUpdateError."""
     newer.mark(manifest.directory, manifest.roots)
 
 
@@ -177,14 +177,13 @@ def restore(
     suffix: str = ".safeupdate-newer",
 ) -> Restored:
     """
-    Restore everything below the roots; return what was changed for that.
+    Restore everything below the roots; return the changes for that.
 
     All copies are verified before anything is changed. Idempotent: files that have not changed
-    are not touched. *present* is a backup of what was there when the rollback began. With it,
-    what somebody else has changed since :func:`mark` stays as it was then below *keep*, unless
-    the update had changed it too. Everywhere else it is put aside, under its name with *suffix*.
-    Below *grows*, what has come since stays, whoever has made it. What others have taken away, as
-    *gone* says, stays away.
+    are not touched. *present* is a backup from the beginning of the rollback. With it, changes by
+    somebody else since :func:`mark` are kept below *keep*, unless the update had changed the same
+    file. Elsewhere such a version is put aside, under its name with *suffix*. Below *grows*, all
+    new files stay. Files that others have removed (*gone*) are not restored.
     Raises VerificationError or SafeUpdateError.
     """
     _verify(manifest)
@@ -317,7 +316,7 @@ def _differs(entry: Entry) -> bool:
 
 
 def _write(entry: Entry, copy: str) -> None:
-    """Make a directory again; or write a file, or a link, beside where it belongs."""
+    """Make a directory again; or write a file, or a link, next to its place."""
     os.makedirs(os.path.dirname(entry.path), exist_ok=True)
     if stat.S_ISDIR(entry.mode):
         _make_room(entry)
@@ -336,13 +335,13 @@ def _write(entry: Entry, copy: str) -> None:
 
 
 def _put_in_place(entry: Entry) -> None:
-    """Put what was written into its place; its directory is not synced."""
+    """Put the written file into its place; its directory is not synced."""
     _make_room(entry)
     os.replace(_part(entry.path), entry.path)
 
 
 def _make_room(entry: Entry) -> None:
-    """Remove what is of another kind."""
+    """Remove a path of another kind."""
     there = os.path.lexists(entry.path)
     if there and stat.S_IFMT(os.lstat(entry.path).st_mode) != entry.kind:
         _remove(entry.path)
@@ -368,7 +367,7 @@ def _settle(path: str, entry: Entry) -> None:
 
 
 def _remove_alone(path: str) -> bool:
-    """Remove a path; a directory stays as long as something is in it. Tell whether it is gone."""
+    """Remove a path; a directory stays while it is not empty. Return whether it is gone."""
     if os.path.isdir(path) and not os.path.islink(path):
         try:
             os.rmdir(path)

@@ -1,4 +1,4 @@
-"""What the keeper of a minion says, on a host without systemd, and what it is told to do."""
+"""The state of a minion's keeper, on a host without systemd, and orders to it."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from ..frozen import frozen
 from . import processes
 from .files import remove, write_atomic
 
-# Where the keepers of a host have their state, each in a directory with the name of its minion.
+# The directory with the state of a host's keepers, each in a directory named after its minion.
 PLACE = "/var/lib/salt-keeper"
-# As the keeper itself has them.
+# The same as in the keeper itself.
 START, STOP = signal.SIGRTMIN + 1, signal.SIGRTMIN + 2
 _STATE, _WATCHDOGS = "state.json", "watchdogs"
 _WORDS = {
@@ -65,13 +65,13 @@ class Kept:
         return ""
 
     def told(self, order: int) -> None:
-        """Give the keeper an order. One that has just ended takes none."""
+        """Give the keeper an order. A keeper that has just ended ignores it."""
         if processes.alive(self.keeper):
             os.kill(processes.pid(self.keeper), order)
 
 
 def look(place: str, unit: str) -> Kept | None:
-    """Return the minion that a living keeper has; None if there is none."""
+    """Return the minion of a living keeper; None without one."""
     given = _read(os.path.join(_directory(place, unit), _STATE))
     if given is None or given.keys() != _WORDS.keys():
         return None
@@ -82,7 +82,7 @@ def look(place: str, unit: str) -> Kept | None:
 
 
 def any_lives(place: str) -> bool:
-    """Tell whether a minion of this host has a keeper."""
+    """Return whether a minion of this host has a keeper."""
     try:
         return any(look(place, unit) for unit in os.listdir(place))
     except OSError:
@@ -90,20 +90,20 @@ def any_lives(place: str) -> bool:
 
 
 def watch(place: str, name: str, argv: Sequence[str]) -> None:
-    """Have the keepers run *argv* at their start and every minute. Idempotent. Raises OSError."""
+    """Let the keepers run *argv* at their start and every minute. Idempotent. Raises OSError."""
     path = _watchdog(place, name)
     os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
     write_atomic(path, json.dumps({"argv": list(argv)}))
 
 
 def watched(place: str, name: str) -> str:
-    """Return what they run by that name; empty if nothing."""
+    """Return the command that they run under that name; empty without one."""
     given = _read(_watchdog(place, name))
     return "" if given is None else json.dumps(given)
 
 
 def unwatch(place: str, name: str) -> None:
-    """Have them run nothing by that name any more. Idempotent. Raises OSError."""
+    """Let them run nothing under that name any more. Idempotent. Raises OSError."""
     remove(_watchdog(place, name))
 
 
@@ -116,7 +116,7 @@ def _directory(place: str, unit: str) -> str:
 
 
 def _read(path: str) -> dict[str, Any] | None:
-    """Return a mapping that nobody else could have written; None if there is none."""
+    """Return a mapping that nobody else could have written; None without one."""
     try:
         with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), "rb") as file:
             seen = os.fstat(file.fileno())

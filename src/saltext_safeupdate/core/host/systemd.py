@@ -35,7 +35,7 @@ _VERBS = {
 # Words that mean themselves in a unit file.
 _PLAIN = re.compile(r"[\w@+=:,./-]+", re.ASCII)
 _EXEC_PATH = re.compile(r"\bpath=(/\S+)")
-# What names the units that systemd stops with one (systemd.unit(5)).
+# The properties that name the units that systemd stops with one (systemd.unit(5)).
 _STOPPED_WITH = ("RequiredBy", "RequisiteOf", "BoundBy", "ConsistsOf", "PropagatesStopTo")
 _RUNTIME_UNITS = "/run/systemd/system"
 _UNITS = "/etc/systemd/system"
@@ -126,7 +126,7 @@ class Systemd:
         restarts = shown.get("NRestarts", "")
         ended = [shown.get(name, "") for name in _HOW_IT_ENDED]
         times = [_number(shown, name) for name in _TIMES]
-        # If memory runs out, systemd ends what is left of the unit, as in a stop.
+        # If memory runs out, systemd ends the rest of the unit, as in a stop.
         stopped = ended[0] != _NO_MEMORY and _was_stopped(shown.get("ActiveState", ""), *times)
         return LastRun(
             stopped,
@@ -333,7 +333,7 @@ class Systemd:
 
 
 def quoted(word: str) -> str:
-    """Return the word as ``ExecStart=`` or ``ExecStop=`` has to have it, whatever is in it."""
+    """Return any word in the form that ``ExecStart=`` and ``ExecStop=`` need."""
     if _PLAIN.fullmatch(word):
         return word
     for char, written in (("\\", "\\\\"), ('"', '\\"'), ("%", "%%"), ("$", "$$")):
@@ -342,7 +342,7 @@ def quoted(word: str) -> str:
 
 
 def _was_killed(result: str, code: str, status: str) -> bool:
-    """Tell whether something outside of a unit has ended it by SIGKILL."""
+    """Return whether something outside of a unit has ended it by SIGKILL."""
     if result == "exit-code":
         return status == _CHILD_KILLED
     # With "timeout" or "watchdog" systemd itself has lost patience with it.

@@ -1,4 +1,4 @@
-"""Which of the versions on offer a request names."""
+"""The choice of a version on offer for a request."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _SERIES = re.compile(r"\d{4}", re.ASCII)
 
 def matches(full: str, asked: str) -> bool:
     """
-    Tell whether *asked* names the version *full*.
+    Return whether *asked* names the version *full*.
 
     It may leave out the epoch, and then the packaging's own part as well: ``3008.3``
     names ``1:3008.3-2``, not ``3008.30`` nor ``3008.3+next``.
@@ -22,12 +22,12 @@ def matches(full: str, asked: str) -> bool:
 
 
 def is_series(asked: str) -> bool:
-    """Tell whether a request names a series, such as ``3008``, and not one version of it."""
+    """Return whether a request names a series, such as ``3008``, and not one version of it."""
     return bool(_SERIES.fullmatch(asked))
 
 
 def of_series(full: str, asked: str) -> bool:
-    """Tell whether the version *full* is of the series *asked*."""
+    """Return whether the version *full* belongs to the series *asked*."""
     return is_series(asked) and _without_epoch(full).startswith(f"{asked}.")
 
 
@@ -47,8 +47,8 @@ def choose(
     """
     Return the newest version of each package that *version* names.
 
-    A version that is installed needs no offer. Of a series, it is the newest release that all
-    packages are on offer in. Raise InputError if a package has none.
+    An installed version needs no offer. A series means the newest release that is on offer for all
+    packages. Raise InputError if a package has no such version.
     """
     chosen = {}
     if is_series(version):
@@ -67,7 +67,7 @@ def choose(
 
 
 def _newest_release(series: str, offers: Mapping[str, Sequence[str]]) -> str:
-    """Return the newest release of a series that all packages have; empty if there is none."""
+    """Return the newest release of a series that all packages have; empty without one."""
     for full in next(iter(offers.values()), ()):
         release = _upstream(full)
         if of_series(full, series) and all(
@@ -78,7 +78,7 @@ def _newest_release(series: str, offers: Mapping[str, Sequence[str]]) -> str:
 
 
 def on_offer(offers: Mapping[str, Sequence[str]]) -> str:
-    """Say which versions there are."""
+    """Return a text with the versions on offer."""
     return "on offer: " + "; ".join(
         f"{name} {', '.join(versions) or '(none)'}" for name, versions in sorted(offers.items())
     )

@@ -1,5 +1,5 @@
 """
-What each Salt series has for its loaders, and what vanishes with it.
+The files of each Salt series for its loaders, and the names that vanish with them.
 
 Written by ``devtools.removed_modules.py``; the unit tests compare it with each series.
 """
@@ -219,7 +219,7 @@ FILES = {
     },
 }
 
-# What vanishes with a file that goes, if not just the name of the file.
+# Names that vanish with a removed file, if it is not just the name of the file.
 NAMES = {
     "beacons": {
         "napalm_beacon": "napalm",

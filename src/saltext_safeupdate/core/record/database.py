@@ -29,13 +29,13 @@ SCHEMA_VERSION = 2
 _BUSY_TIMEOUT = 30.0
 # The same in the main process of a minion, which has the whole minion to serve.
 MAIN_BUSY_TIMEOUT = 5.0
-# Seconds between two tries to have a new file written ahead.
+# Seconds between two tries to switch a new file to write-ahead logging.
 _LOG_INTERVAL = 0.02
 
 _OPEN_TO_OTHERS = (
     "The database {path} is not used: {other}. Jobs run as usual, without a record, and no update "
-    "starts. Look whether somebody has changed it, and move it away if you do not know; then give "
-    "file and directory to the user of the daemon, with the modes 0600 and 0700. If it is so after "
+    "starts. Check whether somebody has changed it, and move it away if you do not know; then give "
+    "file and directory to the user of the daemon, with the modes 0600 and 0700. If it happens at "
     "each start of a container, something gives the volume to a group: in Kubernetes 'fsGroup', "
     "unless 'fsGroupChangePolicy' is 'OnRootMismatch'."
 )
@@ -88,9 +88,9 @@ class Database:
     """
     One SQLite file. Every write is on disk when the call returns, unless it says otherwise.
 
-    A subclass for another file has its own ``SCHEMA``, ``VERSION`` and ``ADDED``, and names in
-    ``SETTING`` what says where the file is. ``ADDED`` are the columns that files of version 1 do
-    not have: the table, the column, and its type.
+    A subclass for another file has its own ``SCHEMA``, ``VERSION`` and ``ADDED``. Its ``SETTING``
+    names the setting with the path of the file. ``ADDED`` are the columns that files of version 1
+    lack: the table, the column, and its type.
     """
 
     SCHEMA = _SCHEMA
@@ -114,7 +114,7 @@ class Database:
         return os.path.exists(self.path)
 
     def problem(self) -> str:
-        """Return why nothing can be written; empty if it can. It makes nothing."""
+        """Return why nothing can be written; empty if it can. Creates nothing."""
         if self.exists():
             try:
                 with self.connection(durable=False) as db:
@@ -147,13 +147,13 @@ class Database:
 
     def anchor(self) -> None:
         """
-        Keep one connection open, so that no other one is the last to be closed.
+        Keep one connection open, so that no other one is closed last.
 
         The last one empties the write-ahead log into the database, which each job would
         have to wait for. Only for a process that does not fork, such as an engine.
 
-        It is kept only if it can write: as long as one is open that cannot, no other connection of
-        the process can. Raises RecordError.
+        It is kept only if it can write: while one that cannot is open, no other connection of the
+        process can write. Raises RecordError.
         """
         if self._anchor is None:
             with contextlib.ExitStack() as opened:
@@ -202,7 +202,7 @@ class Database:
             yield db
         except sqlite3.Error as err:
             db.close()
-            # The class itself means that the file is not what it should be.
+            # This exact class means that the file is damaged, or no database.
             if type(err) is sqlite3.DatabaseError:
                 self._set_aside(err)
             raise self._error(err) from err
@@ -212,7 +212,7 @@ class Database:
         kept.give_back(which, db)
 
     def _opened(self, synchronous: str) -> sqlite3.Connection:
-        """Open it; set it aside if it is unreadable, and start anew. Raises RecordError."""
+        """Open it; set it aside if it is unreadable, and begin a new one. Raises RecordError."""
         try:
             return self._open(synchronous)
         except sqlite3.OperationalError as err:
@@ -337,9 +337,9 @@ class Database:
     def _start_anew(self, stamp: str, aside: str, err: sqlite3.DatabaseError) -> None:
         now = self._clock()
         reason = (
-            f"The database was unreadable ({err}). It was set aside as {aside}. Whether an update "
-            "was under way, and which jobs ran, is not known: compare the installed with the "
-            "running version and look at the jobs of the time before, then start the update again."
+            f"The database was unreadable ({err}). It was set aside as {aside}. It is not known "
+            "whether an update was under way, and which jobs ran: compare the installed with the "
+            "running version and check the jobs from before, then start the update again."
         )
         row = (f"unreadable-{stamp}", "update", "failed", reason, "", 0, now, now)
         db = self._open("FULL")
@@ -362,13 +362,13 @@ class Database:
     def _error(self, err: sqlite3.Error | str) -> RecordError:
         return RecordError(
             f"The database {self.path} cannot be used: {err}. "
-            "Jobs run as usual, but what is lost of them cannot be made good, and no update starts "
-            "until it can be written again (check the space and the permissions of its directory)."
+            "Jobs run as usual, but lost jobs cannot be recovered, and no update starts until it "
+            "can be written again (check the space and the permissions of its directory)."
         )
 
 
 def _try_to_write(db: sqlite3.Connection) -> None:
-    """Write and take it back: a transaction alone may begin where nothing can be written."""
+    """Write and roll back: a transaction can begin although nothing can be written."""
     db.execute("BEGIN IMMEDIATE")
     version = db.execute("PRAGMA user_version").fetchone()[0]
     db.execute(f"PRAGMA user_version = {version}")

@@ -10,8 +10,8 @@ from .typed import Fact
 @frozen
 class Asked:
     """
-    What goes with all that is kept for a minion: what is known of the one with this *config* file,
-    *files* elsewhere, and *directories* if they are empty then.
+    Data that is removed together with all other data of a minion: about the minion with this
+    *config* file, *files* elsewhere, and *directories* if they are empty then.
     """
 
     config: str
@@ -46,13 +46,13 @@ class Begun:
 UNSLOTTED: Fact[Unslotted] = Fact("unslotted", Unslotted)
 # The version whose upgrade steps this minion has been through.
 STEPS_SINCE: Fact[str] = Fact("steps-since", str)
-# What an update that has not ended has begun of them.
+# The steps that an update has begun, while it has not ended.
 STEPS_BEGUN: Fact[Begun] = Fact("steps-begun", Begun)
 # The steps of earlier updates whose work is on this host, without what their programs add.
 STEPS_TAKEN: Fact[tuple[str, ...]] = Fact("steps-taken", tuple[str, ...])
 # The minion is about to run without us.
 LEAVING: Fact[Asked] = Fact("leaving", Asked)
-# Directories that were made for our file, and go with it.
+# Directories that were made for our file, and are removed with it.
 MADE: Fact[tuple[str, ...]] = Fact("made", tuple[str, ...])
-# A restart that was asked for while an update ended.
+# A restart that was requested while an update ended.
 RESTART: Fact[Owed] = Fact("restart", Owed)

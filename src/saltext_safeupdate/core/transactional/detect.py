@@ -28,7 +28,7 @@ def transactional(
     mountinfo: Path = MOUNTINFO,
     which: Callable[[str], str | None] = shutil.which,
 ) -> bool:
-    """Tell whether the tool is installed and the root is a read-only btrfs snapshot."""
+    """Return whether the tool is installed and the root is a read-only btrfs snapshot."""
     if not which(TOOL) or running_root(mountinfo.read_text(encoding="utf-8")) is None:
         return False
     try:
@@ -53,10 +53,10 @@ def _live_pid(path: Path) -> int | None:
     try:
         os.kill(int(text), 0)
     except ProcessLookupError:
-        return None  # the tool itself takes such a file over
+        return None  # the tool itself replaces such a file
     except PermissionError:
         pass
-    # A process that was killed holds nothing, also if nobody has taken note of its end yet.
+    # A killed process holds nothing, even if its parent has not collected it yet.
     return int(text) if processes.start_time(int(text)) else None
 
 

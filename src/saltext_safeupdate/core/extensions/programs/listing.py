@@ -16,7 +16,7 @@ def main() -> None:
     found: dict[str, dict[str, Any]] = {}
     for place in filter(os.path.isdir, sys.path):
         for name, (each, info) in in_place(place).items():
-            # The first one on the path is what is imported.
+            # The first one on the path is imported.
             if name not in found:
                 found[name] = described(each, place, info)
     print(
@@ -36,8 +36,8 @@ def in_place(place: str) -> dict[str, tuple[importlib.metadata.Distribution, str
     infos = [
         info for info in sorted(os.listdir(place)) if info.endswith((".dist-info", ".egg-info"))
     ]
-    # pip leaves the metadata of an earlier version if it installs into a target, as the bundle has
-    # it do: what came last is what is there.
+    # If pip installs into a target, as in the bundle, it leaves the metadata of an earlier version:
+    # the newest metadata is right.
     infos.sort(key=lambda info: written(os.path.join(place, info)))
     found: dict[str, tuple[importlib.metadata.Distribution, str]] = {}
     for info in infos:
@@ -74,7 +74,7 @@ def described(each: importlib.metadata.Distribution, place: str, info: str) -> d
 
 
 def needs(requirements: Iterable[str]) -> list[str]:
-    """Return the names of what is needed without any extra, on whatever system."""
+    """Return the names of the requirements without extras, on any system."""
     found = [re.match(r"[\w.-]+", each) for each in requirements if "extra ==" not in each]
     return [match[0] for match in found if match]
 
