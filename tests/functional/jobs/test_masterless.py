@@ -3,14 +3,19 @@
 import json
 import os
 import shutil
+import signal
+from pathlib import Path
 
 import pytest
 import salt.payload
 import salt.utils.jid
 
-from saltext_safeupdate.core.host import locks
+from saltext_safeupdate.core.generations.table import Generations
+from saltext_safeupdate.core.host import locks, processes
 from saltext_safeupdate.core.jobs.ledger import Ledger, State
+from saltext_safeupdate.core.record.store import Store
 from saltext_safeupdate.minion import queues
+from tests.support.fleet import free_ports
 from tests.support.minion import MODULES
 from tests.support.waiting import wait_for
 
@@ -135,3 +140,23 @@ def test_the_engine_does_its_work_without_locks(make, tmp_path):
     minion.start()
     minion.wait_for("again", 1)
     wait_for(lambda: ledger.open() == [], "its end")
+
+
+def test_a_minion_that_reaches_no_master_has_its_engine_which_is_started_again(make):
+    """The engine is put off until a master has been told of the start, which none is here."""
+    minion = make(
+        master="127.0.0.1", master_type="str", file_client="remote", master_port=free_ports(1)[0]
+    )
+    minion.start()
+    store = Store(minion.settings.database)
+    wait_for(lambda: store.exists() and Generations(store).report() is not None, "its engine")
+    main = processes.pid(Generations(store).serving().process)
+    [engine] = _children(main)
+    os.kill(engine, signal.SIGKILL)
+    wait_for(lambda: set(_children(main)) - {engine}, "the next one")
+
+
+def _children(pid):
+    """Return the processes that a process has begun."""
+    tasks = Path(f"/proc/{pid}/task").iterdir()
+    return [int(each) for task in tasks for each in (task / "children").read_text().split()]
