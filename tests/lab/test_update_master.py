@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,8 +13,9 @@ from devtools.experiment import MASTER_CONFIG, MINION, extension_layer, minion_c
 from devtools.lab.container import Container, Lab, Network
 from devtools.lab.recipes import FAULT_FILE, PREFIX
 from devtools.master import GRAINS_ONCE
+from tests.lab.load import Load
 from tests.lab.scene import FINAL, SET_UP, TELLS
-from tests.support.waiting import LONGEST, wait_for
+from tests.support.waiting import wait_for
 
 OLD, NEW = "3007.15", "3008.3"
 # It does what is in FAULT_FILE when it is configured.
@@ -302,27 +302,43 @@ def test_whatever_dies_in_a_phase_all_of_them_run(host: Host, phase: str, fault:
     host.assert_runs(FAULTY if record["phase"] == "committed" else OLD)
 
 
+@pytest.fixture
+def load(host: Host, tmp_path: Path) -> Iterator[Load]:
+    made = Load(host.container, MINION, tmp_path)
+    try:
+        made.begin()
+        yield made
+    finally:
+        made.close()
+
+
 @pytest.mark.soak
-def test_jobs_that_are_accepted_meanwhile_return_once(host: Host) -> None:
-    """Jobs are published as fast as the master takes them, until it has come back."""
-    accepted: dict[str, str] = {}
+@pytest.mark.parametrize("works", [True, False], ids=["works", "broken"])
+def test_jobs_that_are_accepted_meanwhile_return_once(host: Host, load: Load, works: bool) -> None:
+    """Many jobs a second: to the new version and back, or to one that does not start."""
+    host.container.write(FAULT_FILE, "" if works else BROKEN)
     update = host.update_master(FAULTY, "when=now")
-    number, over = 0, False
-    deadline = time.monotonic() + LONGEST
-    while time.monotonic() < deadline and not over:
-        number += 1
-        argv = [f"{PREFIX}/bin/salt", "--async", "--timeout=5", MINION, "cmd.run"]
-        said = host.container.run([*argv, f"echo {number} >> /var/tmp/ran"], check=False)
-        if said.ok and "job ID" in said.stdout:
-            accepted[said.stdout.split()[-1]] = str(number)
-            over = host.record(update).get("phase") in FINAL
-    assert host.ended(update)["phase"] == "committed"
-    host.assert_runs(FAULTY)
-    wait_for(
-        lambda: all(host.returned(jid) is not None for jid in accepted),
-        f"the returns of {len(accepted)} jobs",
-        timeout=600,
-    )
-    ran = host.container.read("/var/tmp/ran").split()
-    assert sorted(set(ran)) == sorted(ran), "none ran twice"
-    assert set(accepted.values()) <= set(ran)
+    assert host.ended(update)["phase"] == ("committed" if works else "rolled_back")
+    load.wait_for_more()
+    if works:
+        update = str(host.call("safeupdate.rollback")["update"])
+        assert host.ended(update)["phase"] == "committed"
+        load.wait_for_more()
+    load.end()
+    host.assert_runs(OLD)
+    load.assert_each_ran_once_and_returned()
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("phase", PHASES)
+def test_jobs_return_once_if_the_power_is_cut(host: Host, load: Load, phase: str) -> None:
+    host.container.write(FAULT_FILE, BROKEN if phase == "rolling_back" else "")
+    update = host.update_master(FAULTY, "when=now")
+    host.container.run(["python3", "-c", _REACHED, DATABASE, phase, update], timeout=500)
+    host.container.power_cut()
+    load.publish()
+    record = host.ended(update)
+    load.wait_for_more()
+    load.end()
+    host.assert_runs(FAULTY if record["phase"] == "committed" else OLD)
+    load.assert_each_ran_once_and_returned()

@@ -18,6 +18,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 
 import salt.channel.client
 import salt.config
@@ -128,11 +129,23 @@ class Swarm:
     The minions of these hosts, on one thread; use it as a context manager.
 
     *master* are the options of the master. *seed* decides what is lost and when it comes.
+    With *keeps*, they send a return until the master has taken it. *ran_to* is a file that gets a
+    line for each job that one of them runs: its name, and the JID.
     *most_busy* is how many hosts were really away for an update at once, those that hang or have
     failed included. *heard* and *sent* count messages by function.
     """
 
-    def __init__(self, master: Mapping, hosts: Iterable[Machine], path: object, seed: int = 0):
+    def __init__(
+        self,
+        master: Mapping,
+        hosts: Iterable[Machine],
+        path: Path,
+        seed: int = 0,
+        *,
+        keeps: bool = False,
+        ran_to: Path | None = None,
+    ):
+        self.keeps, self.ran_to = keeps, ran_to and ran_to.open("a", buffering=1)
         self.hosts = {host.name: host for host in hosts}
         self.random = random.Random(seed)
         self.began = time.monotonic()
@@ -231,6 +244,8 @@ class Swarm:
                 await line.close_async()
             else:
                 line.close()
+        if self.ran_to:
+            self.ran_to.close()
         self._loop.stop()
 
 
@@ -303,6 +318,8 @@ class _Minion:
         if fun not in ANSWERS and host.ran[jid]:
             return
         host.ran[jid] += 1
+        if swarm.ran_to and fun not in ANSWERS:
+            swarm.ran_to.write(f"{host.name} {jid}\n")
         args, kwargs = _arguments(load["arg"])
         answers = [ANSWERS.get(fun, _other)(host, now, *args, **kwargs)]
         swarm.look()
@@ -334,10 +351,14 @@ class _Minion:
         self._swarm.sent["start"] += 1
 
     async def _send(self, load: dict) -> None:
-        try:
-            await self._channel.send(load, timeout=60, tries=3)
-        except salt.exceptions.SaltException:
-            self._swarm.lost += 1
+        while True:
+            try:
+                await self._channel.send(load, timeout=60, tries=3)
+            except salt.exceptions.SaltException:
+                if self._swarm.keeps:
+                    continue
+                self._swarm.lost += 1
+            return
 
 
 class _Nothing:
