@@ -39,8 +39,8 @@ def patches(
     Return the table. The objects for the jobs of this process are built when it is ready.
 
     *hands_over* tells whether this minion may be handed over. *serves* tells whether this is a
-    minion, and not a program such as ``salt-call``. *redirect* makes the process read the code below
-    each root from its linked copy. *when_ready* are functions that :class:`.Ready` calls.
+    minion, and not a program such as ``salt-call``. *redirect* makes the process read the code
+    below each root from its linked copy. *when_ready* are functions that :class:`.Ready` calls.
     """
     follows = serves and (hands_over or _follows(settings))
 

@@ -3,9 +3,9 @@ Work that the main process of a minion does when it is ready, so that its start 
 
 It is ready when it has told its master that it has started. Then it starts its engine
 (:func:`engine_later`): while parent and child share memory, the main process has to copy each page
-that it writes to. Until then, garbage is collected less often (:func:`begin`), because a start mostly
-creates modules and functions, which stay. Work that must be done earlier (:func:`meanwhile`) is done
-while the minion waits for its master.
+that it writes to. Until then, garbage is collected less often (:func:`begin`), because a start
+mostly creates modules and functions, which stay. Work that must be done earlier
+(:func:`meanwhile`) is done while the minion waits for its master.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ _MOMENT = 0.3
 # Seconds after which the engine is started although the minion has no master yet. Salt looks after
 # the children of a minion only if there is one after 10 seconds.
 _PATIENCE = 5.0
-# Seconds until it waits for its master: Salt connects as soon as its loop goes on.
+# Seconds until it waits for its master: Salt connects as soon as its loop continues.
 _ASKED = 0.02
 # Our engine, as the configuration names it. Salt calls its function ``start``.
 _ENGINE = "safeupdate"
 
 _begun: list[int] = []
 _threshold: list[int] = []
-# What is done while it waits for its master.
+# Functions to call while it waits for its master.
 _meanwhile: list[Callable[[], None]] = []
-# What starts the engines that were put off; there is one for each master.
+# Functions that start the deferred engines; there is one for each master.
 _engines: list[Callable[[], Any]] = []
 
 
@@ -171,7 +171,7 @@ def engine_later(
 
 
 def start_engines() -> None:
-    """Start the engines that were put off; once."""
+    """Start the deferred engines; once."""
     while _engines:
         _engines.pop(0)()
 

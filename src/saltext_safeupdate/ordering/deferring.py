@@ -41,7 +41,7 @@ class Deferring:
         """
         Return the result that stands for the state until the end of the run.
 
-        *arguments* are those of ``State.call``.
+        *arguments* are the arguments of ``State.call``.
         """
         called = StateCall(*arguments)
         run.calling += 1

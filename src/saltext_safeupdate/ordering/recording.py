@@ -1,7 +1,7 @@
 """
 Calls the states of a run: with the ledger if that records the job of the run, else without it.
 
-Most runs that no ledger records are those of ``salt-call``: they need not load what reads it.
+Most runs that no ledger records are runs of ``salt-call``: they need not load its readers.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ NO_TIME = 10.0
 
 
 class Recording:
-    """What :class:`.resume.Resume` is to the ordering, whether the job is recorded or not."""
+    """Stands for :class:`.resume.Resume`, whether the job is recorded or not."""
 
     def __init__(self, settings: Settings, no_time: float = NO_TIME) -> None:
         self.no_time = no_time
@@ -88,5 +88,5 @@ class Recording:
             self._resume.record(state, low, ret)
 
     def suspend(self, process: str, timeout: float, ask: Callable[[], object]) -> NoReturn:
-        """Have the job of this run go on behind a restart: see :meth:`.resume.Resume.suspend`."""
+        """Continue the job of this run after a restart: see :meth:`.resume.Resume.suspend`."""
         self._resume.suspend(process, timeout, ask)

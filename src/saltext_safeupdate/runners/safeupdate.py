@@ -820,7 +820,7 @@ def versions(tgt="*", tgt_type="glob", timeout=30, details=False, ask=True, only
         include all minions. Defaults to all.
 
     zone
-        The time zone of ``times``: ``UTC``, ``local`` for that of this master, or a name such as
+        The time zone of ``times``: ``UTC``, ``local`` for this master's zone, or a name such as
         ``Europe/Berlin``. Defaults to ``UTC``.
 
     :raises CommandExecutionError: if no minion matches, or a value is not valid. Then no minion is

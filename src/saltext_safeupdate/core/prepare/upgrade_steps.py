@@ -131,7 +131,8 @@ class Steps:
         """
         Copy the steps among these files, instead of all that were fetched before.
 
-        What takes back the steps that an update has begun stays, if none of these replaces it.
+        Programs that take back the steps of an update that has begun stay, unless one of these
+        replaces them.
         """
         given = {os.path.basename(path): path for path in paths}
         wanted = self._awaited() | {n: path for n, path in given.items() if _NAME.fullmatch(n)}
@@ -165,10 +166,10 @@ class Steps:
                 )
 
     def _awaited(self) -> dict[str, str]:
-        """Return what was fetched and takes back what an update has begun, by its name."""
+        """Return the fetched programs that take back what an update has begun, by name."""
         begun = self._store.fact(STEPS_BEGUN)
         found = self.taking_back(begun.programs) if begun else []
-        # What has changed since is fetched again, or not there any more.
+        # A file that has changed since is fetched again, or is gone.
         known = self._known() if self._same() else {}
         return {name: os.path.join(self._fetched, name) for name, _ in found if name in known}
 

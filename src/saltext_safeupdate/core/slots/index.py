@@ -2,9 +2,9 @@
 The index that pip is configured for, as a source of builds: wheels, and nothing else.
 
 pip runs nothing that it downloads: it builds nothing (``--only-binary``) and installs nothing. A
-wheel may name an address for a requirement, and pip would build what it finds there. So pip may start
-no program here. The slot is made of the wheels as of any other build. The files of an index are not
-signed: each is what the index says it is, as far as pip checks that.
+wheel may name an address for a requirement, and pip would build what it finds there. So pip may
+start no program here. The slot is made of the wheels as of any other build. The files of an index
+are not signed: each is what the index says it is, as far as pip checks that.
 """
 
 from __future__ import annotations
