@@ -126,7 +126,8 @@ def meanwhile(what: Callable[[], None]) -> None:
     """
     Have *what* done while this process waits for its master, which takes no time of its start.
 
-    It is done before the process forks a child, and before it is ready.
+    It is done before the process forks a child, and before it is ready. If it takes longer than
+    'auth_timeout' (5 seconds), Salt asks its master once more.
     """
     loop = _loop()
     _meanwhile.append(what)
