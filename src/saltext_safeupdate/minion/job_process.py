@@ -24,6 +24,9 @@ from ..core.jobs.suspension import Interrupted, Suspended
 from ..core.record import kept
 from ..core.record.database import MAIN_BUSY_TIMEOUT
 from ..core.record.store import Store
+
+# Now, and not when there is a record: then the code on the disk may be changing.
+from ..core.record.update import Update
 from ..core.settings import Settings
 from ..patches import instead
 from . import answers, queue_lock, queues, unrecorded
@@ -143,6 +146,7 @@ class JobProcess:
 
     def _keep_to_old_tree(self) -> None:
         """Let a job that reads the state of an update import this minion's code from the copy."""
+        update: Update | None
         try:
             update = self._store.latest() if self._store.exists() else None
             if update is None or update.phase.final or update.id == self._started_after:

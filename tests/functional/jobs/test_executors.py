@@ -42,3 +42,25 @@ def test_salt_learns_that_a_function_has_to_be_there_without_loading_other_execu
     executors = salt.loader.executors(opts, {})
     assert executors["safeupdate.allow_missing_func"]("no.such") is False
     assert executors.loaded_files == {"safeupdate"}
+
+
+_RECORD = """
+import sys
+from saltext_safeupdate.core.record.store import Store
+
+store = Store(sys.argv[1])
+if sys.argv[2] == "updated":
+    from saltext_safeupdate.core.record.update import Update
+
+    store.save(Update(id="1", kind="update"))
+    for name in ("update", "parts"):
+        del sys.modules["saltext_safeupdate.core.record." + name]
+last = store.latest()
+print(last and last.id, "saltext_safeupdate.core.record.parts" in sys.modules)
+"""
+
+
+@pytest.mark.parametrize(("minion", "said"), [("new", "None False"), ("updated", "1 True")])
+def test_what_a_record_consists_of_is_loaded_if_there_is_one(tmp_path, minion, said):
+    command = [sys.executable, "-c", _RECORD, str(tmp_path / "state" / "db"), minion]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == f"{said}\n"

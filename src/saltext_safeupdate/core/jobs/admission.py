@@ -12,14 +12,17 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from ..errors import LockUnavailableError, SafeUpdateError
 from ..host import drained, locks
 from ..host.locks import Lock
 from ..record.phase import Phase
 from ..record.store import Store
-from ..record.update import Update
 from ..settings import Settings
+
+if TYPE_CHECKING:
+    from ..record.update import Update
 
 log = logging.getLogger(__name__)
 

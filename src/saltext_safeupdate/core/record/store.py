@@ -1,4 +1,8 @@
-"""The tables of the updates: the record, its history, and single facts."""
+"""
+The tables of the updates: the record, its history, and single facts.
+
+Each salt-call looks for a record. What a record consists of is only loaded if there is one.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +10,17 @@ import json
 import logging
 import sqlite3
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from ..errors import UnreadableError
-from . import fence, parts, typed
+from . import fence, typed
 from .database import Database
 from .fence import Taken
 from .phase import Phase
 from .typed import Fact
-from .update import Update
+
+if TYPE_CHECKING:
+    from .update import Update
 
 log = logging.getLogger(__name__)
 
@@ -279,6 +285,8 @@ def _write(db: sqlite3.Connection, update: Update, now: float) -> tuple[str, str
 
 
 def _row(update: Update, now: float) -> tuple[Any, ...]:
+    from . import parts
+
     return (
         update.id,
         update.kind,
@@ -294,6 +302,9 @@ def _row(update: Update, now: float) -> tuple[Any, ...]:
 
 
 def _update(row: tuple[Any, ...]) -> Update:
+    from . import parts
+    from .update import Update
+
     values = dict(zip(_COLUMNS, row, strict=True))
     try:
         for name in _JSON_COLUMNS:
