@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -15,7 +16,7 @@ from devtools.lab.container import Lab
 from devtools.master import Master
 from tests.lab.engine import NEW, OLD, QUICK, deb
 from tests.lab.rpm import RpmHost
-from tests.lab.scene import FINAL, TELLS, Scene
+from tests.lab.scene import FINAL, READ_INTERVAL, TELLS, Scene
 from tests.support.at_once import most_at_once
 
 # Phases in which an update changes nothing.
@@ -66,6 +67,8 @@ class Member(Scene):
     def __init__(self, lab: Lab, site: Path, name: str, master: Master, **kwargs: Any) -> None:
         self.name = name
         self._of_all = master
+        self._seen: list[Any] = []
+        self._phase = ""
         super().__init__(lab, site, OLD, config=QUICK, **kwargs)
 
     def _master(self, *_: object) -> Master:
@@ -78,6 +81,13 @@ class Member(Scene):
 
     def down(self) -> None:
         self.container.down()
+
+    def phase(self) -> str:
+        """Return the phase of its newest update; it is read if its database has changed."""
+        state = [*self._database_state(), time.monotonic() // READ_INTERVAL]
+        if state != self._seen:
+            self._seen, self._phase = state, str(self.record().get("phase", ""))
+        return self._phase
 
     def intervals(self) -> list[tuple[float, float]]:
         """Return when its updates began and ended, by its own record; the end may be open."""
@@ -173,7 +183,7 @@ class Fleet:
 
     def at_work(self) -> bool:
         """Tell whether a host is in an update that changes it, by its own record."""
-        return any(each.record().get("phase", "") not in QUIET for each in self.running())
+        return any(each.phase() not in QUIET for each in self.running())
 
     def ended(self, rollout: str, *, killed: bool = True) -> dict[str, Any]:
         """Return how a rollout has ended; have the master *killed* when a host is at work."""
