@@ -248,7 +248,7 @@ def _why_not(group: Group, version: str, known: Known, minion: str) -> str:
     if minion in group.wanted.exclude or minion in known.drained:
         return known.drained.get(minion, "excluded")
     if minion in known.unsure.get(group.name, ()):
-        return "its grains or pillar are not known, so it may not belong to the group"
+        return "its grains or pillar are not known, so nobody knows if it belongs to the group"
     record = known.records.get(minion)
     if record is None or inventory.silent(record, known.now, known.heard):
         return "does not answer; it is updated when it does"

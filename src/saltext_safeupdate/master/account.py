@@ -1,9 +1,9 @@
 """
-The master's own account of what it has published, and to whom.
+The master's own account of its publications, and of their minions.
 
-Only what runs inside the master writes it: its workers, on the path on which the master itself
-publishes, and its engine. It is what redelivery goes by; the job cache and the event bus, which
-minions can write to, are not.
+Only code inside the master writes it: its workers, on the path on which the master itself
+publishes, and its engine. Redelivery relies on it, and not on the job cache or the event bus, which
+minions can write to.
 """
 
 from __future__ import annotations
@@ -29,25 +29,25 @@ from .audience import Audience
 
 log = logging.getLogger(__name__)
 
-# What the account holds at most: publications, and bytes of all that is stored of them.
+# Limits of the account: publications, and bytes of all their data.
 MOST_ROWS, MOST_BYTES = 10_000, 64 << 20
 # Bytes of one publication; a larger one is not redelivered.
 MOST_OF_ONE = 8 << 20
-# Sets of minions that may come to be stored of a publication: who waits, who got it how often.
+# Sets of minions that may be stored for a publication: waiting ones, and ones that got it again.
 _SETS = 4
-# Publications that are written about in one transaction: workers wait for it.
+# Publications in one transaction: workers wait for it.
 _AT_ONCE = 200
 # Audiences that are kept unpacked.
 _UNPACKED = 16
-# Seconds for which an outcome is kept that nobody has fetched: who asked was killed.
+# Seconds for which an outcome is kept that nobody has fetched: the caller was killed.
 _KEPT = 600.0
 # Seconds that a worker of the master waits for another one that writes.
 BUSY_TIMEOUT = 3.0
-# And where another one has waited in vain.
+# The same after another worker has waited without success.
 HURRY_TIMEOUT = 0.1
-# The argument with which the engine has a publication go out again.
+# The argument by which the engine lets a publication go out again.
 TICKET = "safeupdate_ticket"
-# The argument that marks a question of the engine: nobody gets it again.
+# The argument that marks a question of the engine: it is never published again.
 QUESTION = "safeupdate_question"
 EVERYBODY = Target("*")
 # Names of facts.
@@ -56,9 +56,9 @@ ENGINE, STOOD_DOWN = "engine", "stood_down"
 
 class Published(NamedTuple):
     """
-    A publication. *age* is in seconds; *waiting* are the minions that have not returned, as far
-    as it is written down; *times* is how often it was published again, by minion. It *ends* the
-    job with this JID, if it is not empty.
+    A publication. *age* is in seconds; *waiting* are the minions that have not returned, according
+    to the account; *times* is how often it was published again, by minion. It *ends* the job with
+    this JID, if it is not empty.
     """
 
     number: int
@@ -70,7 +70,7 @@ class Published(NamedTuple):
 
 
 class Again(NamedTuple):
-    """What is to be published once more, as it was, to whom of its target."""
+    """A publication that goes out again unchanged, and the minions of its target that get it."""
 
     jid: str
     load: bytes
@@ -107,7 +107,7 @@ class Account(Database):
         found._busy_timeout = min(self._busy_timeout, HURRY_TIMEOUT)
         return found
 
-    # -- what the workers of the master write ----------------------------------
+    # -- written by the workers of the master ----------------------------------
 
     def published(
         self,
@@ -118,11 +118,11 @@ class Account(Database):
         ends: str = "",
     ) -> int:
         """
-        Write down a publication; return how many older ones had to go for it.
+        Write down a publication; return how many older ones were removed for it.
 
-        *minions* are those that Salt waits for, *target* is whom it was for, *ends* the JID of the
+        *minions* are the minions that Salt waits for, *target* is its target, *ends* the JID of the
         job that it ends there. It survives the death of every process. After a power cut the last
-        ones may be missing.
+        publications may be missing.
         """
         names, count = audience.packed(minions)
         aim = target.text()
@@ -144,14 +144,14 @@ class Account(Database):
             db.execute("INSERT INTO loads VALUES (?, ?)", (inserted.lastrowid, load))
             gone, enough = self._make_room(db)
         while not enough:
-            # Others write between two of these.
+            # Others write between two of these transactions.
             with self.transaction(durable=False) as db:
                 more, enough = self._make_room(db)
             gone += more
         return gone
 
     def redeem(self, ticket: object) -> Again | None:
-        """Return what a ticket is for, once; None for one that the engine has not written."""
+        """Return, once, the publication of a ticket; None if the engine has not written it."""
         if not isinstance(ticket, str) or not self.exists():
             return None
         with self.transaction(durable=False) as db:
@@ -164,13 +164,13 @@ class Account(Database):
             db.execute("DELETE FROM tickets WHERE ticket = ?", (ticket,))
         return Again(row[0], row[1], json.loads(row[2]), aiming.read(row[3])) if row else None
 
-    # -- what the engine reads and writes --------------------------------------
+    # -- read and written by the engine ----------------------------------------
 
     def since(self, number: int) -> Iterator[Published]:
         """
         Yield the publications that are newer than this number, the oldest first.
 
-        For one whose minions are damaged, nobody waits.
+        If the minions of one are damaged, no minion of it is waited for.
         """
         with self.connection() as db:
             newest = db.execute("SELECT max(at) FROM publications").fetchone()[0]
@@ -183,7 +183,7 @@ class Account(Database):
                 "WHERE publications.number > ? ORDER BY publications.number",
                 (number,),
             )
-            # One after another: all of them, spelled out, may be some millions of names.
+            # One after the other: all of them, unpacked, may be some millions of names.
             for which, jid, boot, up, at, digest, names, left, times, ends in rows:
                 age = self._age(boot, up, at, newest)
                 try:
@@ -202,7 +202,7 @@ class Account(Database):
             return {number for (number,) in db.execute("SELECT number FROM publications")}
 
     def targets(self, numbers: Iterable[int]) -> dict[int, Target]:
-        """Return whom these publications were for, as far as that is there and not damaged."""
+        """Return the targets of these publications, if they are there and not damaged."""
         found = {}
         with self.connection() as db:
             for number in numbers:
@@ -223,25 +223,25 @@ class Account(Database):
         """Write down that a publication goes out again, to these minions; return the ticket."""
         ticket = secrets.token_hex(16)
         listed = json.dumps(sorted(minions))
-        # Without an audience the publication is gone, and the ticket is for nothing.
+        # Without an audience the publication is gone, and nobody can redeem the ticket.
         with self.connection() as db:
             rows = tables.audiences(db, [number])
         counts = b"".join(self._audience(*stored).counts(times) for _, *stored in rows)
         with self.transaction(durable=False) as db:
-            # The engine publishes one after the other: another ticket was never redeemed.
+            # The engine publishes one after the other, so another ticket was never redeemed.
             db.execute("DELETE FROM tickets WHERE number = ?", (number,))
             db.execute("INSERT INTO tickets VALUES (?, ?, ?)", (ticket, number, listed))
             db.execute("INSERT OR REPLACE INTO times VALUES (?, ?)", (number, counts))
         return ticket
 
     def settle(self, done: Iterable[int], waiting: Mapping[int, Iterable[str]]) -> None:
-        """Delete publications with all that they said; write down who still waits for others."""
+        """Delete publications with all their data; write down which minions others wait for."""
         gone = list(done)
         sets: list[tuple[int, bytes]] = []
         with self.connection() as db:
             rows = tables.audiences(db, waiting)
         for number, *stored in rows:
-            # The next engine tells of one that is damaged, and deletes it. The others go on.
+            # The next engine reports a damaged one, and deletes it. The others continue.
             with contextlib.suppress(RecordError):
                 sets.append((number, self._audience(*stored).members(waiting[number])))
         for at in range(0, max(len(gone), len(sets)), _AT_ONCE):
@@ -261,7 +261,7 @@ class Account(Database):
             tables.forget_asked(db)
 
     def expire(self) -> None:
-        """Delete outcomes that nobody has fetched: who asked was killed."""
+        """Delete outcomes that nobody has fetched: the caller was killed."""
         before = self._since_boot() - _KEPT
         with self.connection() as db:
             if not db.execute("SELECT 1 FROM calls WHERE done < ?", (before,)).fetchone():
@@ -271,11 +271,11 @@ class Account(Database):
             db.execute("DELETE FROM answers WHERE number NOT IN (SELECT number FROM calls)")
 
     def now(self) -> float:
-        """Return when something is done, by a clock that does not jump."""
+        """Return the time by a clock that does not jump."""
         return self._since_boot()
 
     def anchor_anew(self) -> None:
-        """Keep a connection open to the file that is there now, as :meth:`anchor` does."""
+        """Keep a connection to the present file open, as :meth:`anchor` does."""
         if self._anchor is not None:
             with contextlib.suppress(sqlite3.Error):
                 self._anchor.close()
@@ -300,10 +300,10 @@ class Account(Database):
 
     def _age(self, boot: str, up: float, at: float, newest: float) -> float:
         """
-        Return seconds. Only across a boot does the wall clock count.
+        Return the age in seconds. The wall clock counts only across a boot.
 
-        If it was set back since the newest publication, it says nothing about those before the
-        boot. They are too old for any window then: an old job gets no new one.
+        If it was set back since the newest publication, it says nothing about publications before
+        the boot. Then they are too old for any window: an old job must not get a new one.
         """
         if boot == processes.boot():
             return max(0.0, self._since_boot() - up)
@@ -312,14 +312,14 @@ class Account(Database):
 
     def _audience(self, digest: bytes, minions: bytes) -> Audience:
         found = self._unpacked.pop(digest, None) or Audience(minions)
-        # The last ones that were used stay.
+        # The last used ones stay.
         self._unpacked[digest] = found
         if len(self._unpacked) > _UNPACKED:
             del self._unpacked[next(iter(self._unpacked))]
         return found
 
     def _make_room(self, db: sqlite3.Connection) -> tuple[int, bool]:
-        """Delete some of the oldest that are too many; return how many, and if it is enough."""
+        """Delete some of the oldest if there are too many; return how many, and if it is enough."""
         rows, size = db.execute("SELECT count(*), total(size) FROM publications").fetchone()
         size += tables.size_of_shared(db)
         oldest = db.execute(
@@ -334,23 +334,23 @@ class Account(Database):
         tables.delete(db, surplus)
         if not surplus:
             return 0, True
-        # What only they had in common has gone with them, so less may have to go than it seems.
+        # Data that only they shared is gone, too, so fewer may have to be removed than it seems.
         rows, size = db.execute("SELECT count(*), total(size) FROM publications").fetchone()
         size += tables.size_of_shared(db)
         return len(surplus), rows <= self._most_rows and size <= self._most_bytes
 
     def _start_anew(self, stamp: str, aside: str, err: sqlite3.DatabaseError) -> None:
-        # That it was set aside has been logged. What was published before is not redelivered.
+        # The log says that it was set aside. Earlier publications are not redelivered.
         self._open("FULL").close()
 
     def _error(self, err: sqlite3.Error | str) -> RecordError:
         return RecordError(
             f"The account of the master, {self.path}, cannot be used: {err}. Jobs are published "
-            "and run as usual, but what minions miss is not published again until it can be "
+            "and run as usual, but jobs that minions miss are not published again until it can be "
             "written (check the space and the permissions of its directory)."
         )
 
 
 def path_of(opts: Mapping[str, Any]) -> str:
-    """Return where the account of the master with these opts is."""
+    """Return the path of the account of the master with these opts."""
     return os.path.join(str(opts["cachedir"]), "safeupdate", "account.db")

@@ -1,9 +1,10 @@
 """
-Whom a publication was for, and how it goes out again so that the minion decides that anew.
+The target of a publication, and how it goes out again so that the minion decides again.
 
-What Salt waits for is no more than a guess of the master: its grains and pillar of a minion may be
-old or missing. What goes out again is aimed with Salt's own compound targets, at the minions by
-name *and* by what the target was. So Salt itself decides on the minion, whatever runs there.
+
+The minions that Salt waits for are only a guess of the master: its grains and pillar of a minion
+may be old or missing. A job that goes out again has one of Salt's own compound targets: the minions
+by name *and* the original target. So Salt itself decides on the minion, whatever runs there.
 """
 
 from __future__ import annotations
@@ -30,17 +31,17 @@ _LETTERS = {
     "range": "R",
 }
 _WITH_DELIMITER = frozenset("GPIJ")
-# Kinds for which a minion minds another delimiter.
+# Kinds for which a minion respects another delimiter.
 _MINDING_DELIMITER = frozenset(("grain", "grain_pcre", "pillar"))
-# What means resources of minions, and not the minions themselves.
+# Targets that mean resources of minions, and not the minions themselves.
 _OF_RESOURCES = ("T@", "M@")
 _OPERATORS = frozenset(("and", "or", "not", "(", ")"))
-# Characters of a target, as text: a question is about many of them, and everybody gets it.
+# Most characters of a target: a question is about many of them, and all minions get it.
 LONGEST = 16 << 10
 
 
 class Undecidable(ValueError):
-    """No minion could decide on its own whether it is meant."""
+    """No minion could decide on its own whether the target matches it."""
 
 
 class Target(NamedTuple):
@@ -64,7 +65,7 @@ def of(load: Mapping[str, Any]) -> Target:
 
 
 def read(text: bytes) -> Target:
-    """Return what :meth:`Target.text` has written. Raises RecordError if it is damaged."""
+    """Return the target that :meth:`Target.text` has written, or raise RecordError if damaged."""
     try:
         return Target(*json.loads(text))
     except (TypeError, ValueError) as err:
@@ -72,17 +73,17 @@ def read(text: bytes) -> Target:
 
 
 def is_sound(minion: str) -> bool:
-    """Tell whether an ID can be told from others in a target: no comma, no control characters."""
+    """Return whether an ID is unambiguous in a target: no comma, no control characters."""
     return minion.isprintable() and "," not in minion
 
 
 def narrowed(target: Target, minions: Iterable[str]) -> Target:
-    """Return what a target says of these minions; a list may have the names of thousands."""
+    """Return the part of a target for these minions; a list may have the names of thousands."""
     if target.tgt_type != "list":
         return target
     tgt = target.tgt
     listed = tgt.split(",") if isinstance(tgt, str) else tgt
-    # Whoever publishes may put anything into a list; what is no text is no minion.
+    # A publisher may put anything into a list; only texts are minions.
     names = frozenset(name for name in listed if isinstance(name, str))
     return target._replace(tgt=sorted(names.intersection(minions)))
 
@@ -91,9 +92,9 @@ def asked(
     targets: Mapping[int, Target], jids: Mapping[int, str], minions: Iterable[str]
 ) -> list[dict[str, Any]]:
     """
-    Return what minions are asked of publications: who is meant by each target.
+    Return the question to minions about publications: does each target match them?
 
-    *jids* has the job of each publication. A minion answers for those that it has not accepted.
+    *jids* has the job of each publication. A minion answers for jobs that it has not accepted.
     """
     names = list(minions)
     found: dict[str, dict[str, Any]] = {}
@@ -106,10 +107,10 @@ def asked(
 
 def again(target: Target, minions: Iterable[str], *, forwarded: bool = False) -> list[str]:
     """
-    Return the compound target that means those of *minions* that were meant.
+    Return the compound target for the minions in *minions* that the target matched.
 
-    Syndics join the words of what is *forwarded* to them. Raises Undecidable if there is none, or
-    no minion's ID can be told from others.
+    Syndics join the words of a *forwarded* target. Raises Undecidable if no target can do that, or
+    no minion has an unambiguous ID.
     """
     names = sorted(name for name in minions if not forwarded or _stay([name]))
     if target.tgt_type == "list":
@@ -124,24 +125,24 @@ def again(target: Target, minions: Iterable[str], *, forwarded: bool = False) ->
 
 def by_name(target: Target, minions: Iterable[str]) -> list[str] | None:
     """
-    Return those of *minions* that are meant by their IDs; None if more than that decides.
+    Return the minions in *minions* that match by their IDs; None if more than the ID decides.
 
-    A list that has them goes to them alone wherever the master sends to whom it means only
-    (``zmq_filtering``, or another transport than ZeroMQ), as what was published at first did. A
-    compound target would go to all minions, with what the job is called with.
+    If the master sends to targeted minions only (``zmq_filtering``, or another transport than
+    ZeroMQ), a list reaches only them, like the first publication. A compound target would reach
+    all minions, with the arguments of the job.
     """
     kind, tgt = target.tgt_type, target.tgt
     if kind == "list":
         return list(narrowed(target, minions).tgt)
     if kind not in ("glob", "pcre") or not isinstance(tgt, str):
         return None
-    # As Salt matches them on the minion.
+    # Salt matches like this on the minion.
     matches = re.compile(fnmatch.translate(tgt) if kind == "glob" else tgt).match
     return sorted(name for name in minions if matches(name))
 
 
 def check(target: Target, *, forwarded: bool = False) -> None:
-    """Raise Undecidable if what was for this target could not go out again, as :func:`again`."""
+    """Raise Undecidable if :func:`again` could not make a target for a job with this one."""
     if target.tgt_type == "list":
         if not isinstance(target.tgt, str | list | tuple):
             raise Undecidable(f"a list of minions is no {type(target.tgt).__name__}")
@@ -154,17 +155,17 @@ def check(target: Target, *, forwarded: bool = False) -> None:
 
 
 def _stay(words: list[str]) -> bool:
-    """Tell whether words are the same after they were joined, as Salt reads a compound target."""
+    """Return whether words are the same after joining, as Salt reads a compound target."""
     return " ".join(words).split() == words
 
 
 def _refuse_spaces(words: list[str]) -> None:
     if not _stay(words):
-        raise Undecidable("a syndic would take what follows a space in it for another target")
+        raise Undecidable("a syndic would read the part after a space in it as another target")
 
 
 def _words(target: Target) -> list[str]:
-    """Return the words of a compound target that means the same, on the minion."""
+    """Return the words of a compound target with the same meaning on the minion."""
     kind, tgt = target.tgt_type, target.tgt
     if kind == "compound":
         words = tgt.split() if isinstance(tgt, str) else tgt
@@ -191,7 +192,7 @@ def _words(target: Target) -> list[str]:
 
 
 def _balanced(words: list[str]) -> list[str]:
-    """Return the words of a target if they stay among themselves within parentheses."""
+    """Return the words of a target if they can be put into parentheses."""
     depth = 0
     for word in words:
         depth += (word == "(") - (word == ")")

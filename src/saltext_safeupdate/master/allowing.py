@@ -1,4 +1,4 @@
-"""Lifting the quarantine of a version: that of the master, and those of the minions."""
+"""Lifting the quarantine of a version on the master and on minions."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 # Fires an event: tag and data.
 Tell = Callable[[str, dict[str, object]], object]
-# Builds of one version that a minion may keep: each is asked for on its own.
+# The most builds of one version that a minion may keep: each is lifted on its own.
 MOST = 20
 
 
@@ -39,7 +39,7 @@ def allow(
     clock: Callable[[], float] = time.time,
 ) -> bool:
     """
-    Let rollouts bring a version again, and note and tell *by* whom.
+    Let rollouts install a version again; note and announce who does it (*by*).
 
     Raises InputError if it is not in quarantine.
     """
@@ -50,7 +50,7 @@ def allow(
 
 
 def _say(opts: Mapping[str, Any], version: str, by: str, tell: Tell | None) -> None:
-    """Tell the world. An event bus that is away undoes nothing."""
+    """Send an event. If the event bus is away, nothing is undone."""
     data: dict[str, object] = {"version": version, "by": by}
     log.info("safeupdate: %s is allowed again%s", version, rollouts.said(by))
     with contextlib.suppress(SaltException, OSError):
@@ -73,13 +73,12 @@ def allow_everywhere(
     clock: Callable[[], float] = time.time,
 ) -> dict[str, Any]:
     """
-    Let rollouts bring a version again, and have all minions lift their own quarantine of it.
+    Let rollouts install a version again, and let all minions lift their own quarantine of it.
 
-    *by* is who wants that.
-
-    Returns whether rollouts were kept from it (``lifted``), what was in quarantine on which
-    minions (``minions``), where that could not be lifted and why (``failed``), and who did not
-    answer (``silent``). Minions are asked first: until they have answered, nobody is brought to it.
+    *by* is the person.
+    Returns whether rollouts were kept from it (``lifted``), the versions in quarantine by minion
+    (``minions``), the minions on which it could not be lifted and why (``failed``), and the minions
+    that did not answer (``silent``). Minions are asked first: before that, none is updated to it.
     """
     minions = sorted(targets.accepted(opts))
     reports = ask(opts, minions, "safeupdate.report", (), REPORT_TIMEOUT)
@@ -92,7 +91,7 @@ def allow_everywhere(
     failed: dict[str, str] = {}
     silent = set(minions).difference(reports)
     for each, found in sorted(kept.items()):
-        # Who has not answered is not waited for again and again.
+        # A minion that has not answered is not waited for repeatedly.
         these = [minion for minion in found if minion not in silent]
         if not these:
             continue

@@ -1,8 +1,8 @@
 """
 Sets of minions as the account stores them: a list of names once, then a bit for each of them.
 
-Ten thousand jobs of ten thousand minions that nobody returns are ten thousand times 1,250 bytes
-then, and not the names of all.
+So ten thousand jobs for ten thousand minions without returns take ten thousand times 1,250 bytes,
+and not the names of all.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 
 from ..core.errors import RecordError
 
-# What no ID of a minion has in it.
+# A character that no ID of a minion contains.
 _END = "\0"
 
 
@@ -21,7 +21,7 @@ def packed(minions: Iterable[str]) -> tuple[bytes, int]:
     names = sorted(minions)
     text = _END.join(names)
     if text.count(_END) != len(names) - 1:
-        # Salt refuses such IDs of minions; others have made up this one.
+        # Salt refuses such IDs of minions, so this one was made up.
         names = [name for name in names if _END not in name]
         text = _END.join(names)
     return text.encode(errors="surrogatepass"), len(names)
@@ -38,13 +38,13 @@ class Audience:
         try:
             text = zlib.decompress(blob).decode(errors="surrogatepass")
         except (zlib.error, UnicodeDecodeError) as err:
-            # Disks err, and SQLite does not see it in what it only stores.
+            # Disks err, and SQLite does not check the content of blobs.
             raise RecordError(f"the names of minions that are stored are damaged: {err}") from err
         self.names: list[str] = text.split(_END) if text else []
         self._places: dict[str, int] = {}
 
     def members(self, minions: Iterable[str]) -> bytes:
-        """Return the set of these minions; those that are not among the names are left out."""
+        """Return the set of these minions; unknown names are left out."""
         if not self._places:
             self._places = {name: place for place, name in enumerate(self.names)}
         found = bytearray((len(self.names) + 7) // 8)
@@ -60,14 +60,14 @@ class Audience:
         return [name for name, bit in zip(self.names, bits, strict=False) if bit == "1"]
 
     def counts(self, times: Mapping[str, int]) -> bytes:
-        """Return how often something was for each minion: a set for once, one for twice, ..."""
+        """Return how often each minion had something: a set for once, one for twice, ..."""
         return b"".join(
             self.members(minion for minion, count in times.items() if count >= least)
             for least in range(1, max(times.values(), default=0) + 1)
         )
 
     def counted(self, counts: bytes) -> dict[str, int]:
-        """Return what :meth:`counts` was given."""
+        """Return the numbers that :meth:`counts` was given."""
         size = (len(self.names) + 7) // 8
         found: dict[str, int] = {}
         for at in range(0, len(counts), size):

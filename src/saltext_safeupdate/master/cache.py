@@ -1,10 +1,11 @@
 """
-Salt's cache of the master, whichever back end it has, for what safeupdate keeps there.
+Salt's cache of the master, with any back end, for the data of safeupdate.
 
-What is stored is text in ASCII: back ends differ in the bytes and texts that they bring back, and
-names and reasons come from minions. Its sum is stored with it, so that half of it, or what
-another program has written, is known from it. Keys are short and never end in "p": the
-lists of Salt before 3008 cut that off.
+
+Documents are text in ASCII: back ends differ in the bytes and texts that they return, and names and
+reasons come from minions. A checksum is stored with each document, so that a half one, or one from
+another program, is recognised. Keys are short and never end in "p": the lists of Salt before 3008
+cut that off.
 """
 
 from __future__ import annotations
@@ -25,16 +26,16 @@ from ..core.host.files import give_to_owner, make_private
 
 log = logging.getLogger(__name__)
 
-# The directory of all banks. Who may look into it may look into what they hold.
+# The directory of all banks. Users who may list it may read them.
 ROOT = "safeupdate"
 SCHEMA = 1
 
 
 class Cache:
-    """Banks of documents. Whatever it does raises CacheError if the back end cannot be used."""
+    """Banks of documents. Every method raises CacheError if the back end cannot be used."""
 
     def __init__(self, opts: Mapping[str, Any]) -> None:
-        # Not by the factory: with 'memcache_expire_seconds' it would show what was there before
+        # Not by the factory: with 'memcache_expire_seconds' it would return data from before
         # another process wrote.
         self._cache = salt.cache.Cache(dict(opts))
         self._local = (
@@ -42,7 +43,7 @@ class Cache:
         )
 
     def write(self, bank: str, key: str, document: object) -> None:
-        """Store a document; whoever reads it finds the old one or the new one."""
+        """Store a document; a reader finds the old one or the new one."""
         if self._local:
             self._tell_if_away(bank, write=True)
         text = json.dumps(document, separators=(",", ":"))
@@ -54,12 +55,12 @@ class Cache:
             give_to_owner(path)
 
     def read(self, bank: str, key: str) -> Any:
-        """Return a document; None if there is none. Raises RecordError if it is unreadable."""
+        """Return a document; None if it is missing. Raises RecordError if it is unreadable."""
         packed = self.packed(bank, key)
         return None if packed is None else self.unpacked(bank, key, packed)
 
     def packed(self, bank: str, key: str) -> str | None:
-        """Return a document as it is stored: the same text is the same document."""
+        """Return a document in its stored form: the same text is the same document."""
         if self._local:
             self._tell_if_away(bank)
         try:
@@ -94,7 +95,7 @@ class Cache:
         self._call("flush", bank, key)
 
     def set_aside(self, bank: str, key: str) -> None:
-        """Keep what is unreadable under another key, one of each key, to be looked at."""
+        """Keep an unreadable document under another key, one for each key, for a later look."""
         try:
             self._call("store", bank, f"{key}.aside", self._call("fetch", bank, key))
         except SaltDeserializationError:
@@ -116,7 +117,7 @@ class Cache:
         )
 
     def _tell_if_away(self, bank: str, *, write: bool = False) -> None:
-        """Raise CacheError where local files would take "may not look" for "is not there"."""
+        """Raise CacheError if local files would take "may not look" for "is not there"."""
         try:
             if write:
                 make_private(self._local)
@@ -132,7 +133,7 @@ class Cache:
         except SaltDeserializationError:
             raise
         except Exception as err:
-            # Each back end has errors of its own: of its client, of the network, of its options.
+            # Each back end has its own errors: from its client, the network, its options.
             raise self._away(err) from err
 
     def _away(self, err: Exception) -> CacheError:
@@ -140,8 +141,8 @@ class Cache:
         place = f" below {self._local}" if self._local else ""
         return CacheError(
             f"The cache of the master ('cache: {driver}'{place}) cannot be used: "
-            f"{str(err) or type(err).__name__}. Nothing was started. Rollouts go on when it "
-            "answers again; see that it runs, that this user may use it, and that it has space."
+            f"{str(err) or type(err).__name__}. Nothing was started. Rollouts continue when it "
+            "answers again; check that it runs, that this user may use it, and that it has space."
         )
 
 

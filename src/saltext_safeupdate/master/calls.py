@@ -1,7 +1,8 @@
 """
-What runners ask of the engine, in the master's own account.
+Calls of runners to the engine, in the master's own account.
 
-Only the user of the master can write there, so the engine does what it finds.
+
+Only the user of the master can write there, so the engine carries out what it finds.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ from .account import Account
 
 log = logging.getLogger(__name__)
 
-# Seconds that the engine has to take up what it is asked, and that a runner waits between looks.
+# Seconds that the engine has to take up a call, and that a runner waits between looks.
 TAKEN_TIMEOUT, LOOK_INTERVAL = 60.0, 0.2
-# Seconds that an engine has to come back whose process has ended.
+# Seconds that an engine has to come back after its process has ended.
 GONE_TIMEOUT = 5.0
 
 
 class Call(NamedTuple):
-    """What a runner wants done, with what."""
+    """A call of a runner, with its arguments."""
 
     number: int
     what: str
@@ -36,7 +37,7 @@ class Call(NamedTuple):
 
 
 class Calls:
-    """The calls in an account, and what came of them."""
+    """The calls in an account, and their outcomes."""
 
     def __init__(self, account: Account) -> None:
         self.account = account
@@ -44,7 +45,7 @@ class Calls:
     # -- the runner ------------------------------------------------------------
 
     def put(self, what: str, given: Mapping[str, Any]) -> int:
-        """Ask the engine for something; return the number of the call."""
+        """Write a call to the engine; return its number."""
         with self.account.transaction(durable=False) as db:
             inserted = db.execute(
                 "INSERT INTO calls (what, given) VALUES (?, ?)", (what, _packed(given))
@@ -62,7 +63,7 @@ class Calls:
         return row[0], _unpacked(row[1]) if row[1] else {}
 
     def answers(self, number: int) -> list[tuple[str, bytes]]:
-        """Return what minions have answered, packed."""
+        """Return the packed answers of minions."""
         with self.account.connection() as db:
             return db.execute(
                 "SELECT minion, answer FROM answers WHERE number = ?", (number,)
@@ -77,7 +78,7 @@ class Calls:
     # -- the engine ------------------------------------------------------------
 
     def take(self) -> list[Call]:
-        """Return, once, what was asked for."""
+        """Return the new calls, each once."""
         with self.account.connection() as db:
             if not db.execute("SELECT 1 FROM calls WHERE state = '' LIMIT 1").fetchone():
                 return []
@@ -89,7 +90,7 @@ class Calls:
         return [Call(number, what, _unpacked(given)) for number, what, given in rows]
 
     def add_answers(self, number: int, answers: Iterable[tuple[str, bytes]]) -> None:
-        """Write down what minions have answered; nothing if nobody waits for it any more."""
+        """Write answers of minions down, unless nobody waits for them any more."""
         with self.account.transaction(durable=False) as db:
             if db.execute("SELECT 1 FROM calls WHERE number = ?", (number,)).fetchone():
                 db.executemany(
@@ -98,7 +99,7 @@ class Calls:
                 )
 
     def finish(self, number: int, outcome: Mapping[str, Any]) -> None:
-        """Write down what came of a call; nothing if nobody waits for it any more."""
+        """Write the outcome of a call down, unless nobody waits for it any more."""
         with self.account.transaction(durable=False) as db:
             db.execute(
                 "UPDATE calls SET state = 'done', outcome = ?, done = ? WHERE number = ?",
@@ -116,7 +117,7 @@ def _unpacked(data: bytes) -> dict[str, Any]:
 
 
 def engine_is_gone(account: Account) -> bool:
-    """Tell whether the engine has run and ended: while it runs it has its lock."""
+    """Return whether the engine has run and ended: while it runs it has its lock."""
     directory = os.path.dirname(account.path)
     if not os.path.exists(os.path.join(directory, "engine.lock")):
         return False
@@ -136,7 +137,7 @@ def call(
     pause: Callable[[float], None] = time.sleep,
 ) -> tuple[dict[str, Any], list[tuple[str, bytes]]]:
     """
-    Have the engine of this master do something; return what came of it, and answers of minions.
+    Let the engine of this master do something; return the outcome, and answers of minions.
 
     Raises SafeUpdateError if there is no engine, if it does not take it up, or if it refuses.
     """
@@ -144,8 +145,8 @@ def call(
         raise SafeUpdateError(reason)
     if not calls.account.fact(accounts.ENGINE):
         raise SafeUpdateError(
-            "The engine 'safeupdate_redeliver' has not run on this master, and it does what is "
-            "asked for here. Nothing was started. Run 'salt-run safeupdate.setup', and restart the "
+            "The engine 'safeupdate_redeliver' has not run on this master, and this function needs "
+            "it. Nothing was started. Run 'salt-run safeupdate.setup', and restart the "
             "master."
         )
     number = calls.put(what, given)
@@ -158,29 +159,29 @@ def call(
                     raise (InputError if outcome.get("input") else SafeUpdateError)(str(error))
                 return outcome, calls.answers(number)
             passed, gone = clock() - began, engine_is_gone(calls.account)
-            # One that has no lock was never seen to run, and may well do so.
+            # Without a lock, an engine was never seen to run, and may well do so.
             ran = ran or not gone
             if state is None or (state and gone and ran):
                 raise SafeUpdateError(
-                    "The engine 'safeupdate_redeliver' has ended or was started anew meanwhile. "
-                    "What was asked for may have been done: look first, also into the log of the "
-                    "master, then ask again."
+                    "The engine 'safeupdate_redeliver' has ended or was restarted meanwhile. "
+                    "The request may have been carried out: check that first, also in the log of "
+                    "the master, then try again."
                 )
             if not state and gone and passed > GONE_TIMEOUT:
                 raise SafeUpdateError(
                     "The engine 'safeupdate_redeliver' of this master does not run, and nothing "
-                    "was started. See whether salt-master runs, and what its log says of the "
+                    "was started. See whether salt-master runs, and what its log says about the "
                     "engine."
                 )
             if not state and passed > TAKEN_TIMEOUT:
                 raise SafeUpdateError(
                     "The engine 'safeupdate_redeliver' does not answer, and nothing was started. "
-                    "Is the master running, and does its log tell of the engine?"
+                    "See whether salt-master runs, and what its log says about the engine."
                 )
             if passed > TAKEN_TIMEOUT + timeout + TAKEN_TIMEOUT:
                 raise SafeUpdateError(
                     "The engine 'safeupdate_redeliver' has not finished in time; its master may "
-                    "be overloaded. What was asked for may still be done: look first."
+                    "be overloaded. The request may still be carried out: check that first."
                 )
             pause(LOOK_INTERVAL)
     finally:

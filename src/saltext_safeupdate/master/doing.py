@@ -1,4 +1,4 @@
-"""What a rollout has decided, done: questions, requests and downloads go out, events are told."""
+"""Carries out the actions of rollouts: questions, requests, downloads and events."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Heard = Callable[[Report], object]
 
 class Doing:
     """
-    Does what rollouts have decided, and nothing that has to be stored.
+    Carries out actions of rollouts, except those that have to be stored.
 
     *tell* fires an event: tag and data.
     """
@@ -45,9 +45,9 @@ class Doing:
         self, rollout: Rollout, actions: Iterable[Action], heard: Heard, said: Said
     ) -> list[Quarantine]:
         """
-        Do all of it; *heard* gets the answers of minions, and *said* those of gates.
+        Carry out all actions; *heard* gets the answers of minions, and *said* the gates' answers.
 
-        Return what somebody has to store.
+        Return the actions that have to be stored.
         """
         starts: dict[tuple[tuple[str, str], int], list[Start]] = {}
         cancels: dict[int, list[Cancel]] = {}
@@ -67,7 +67,7 @@ class Doing:
                 left.append(action)
             else:
                 self.say(rollout, action)
-        # Many in one publication: the newest question of them is newer than all before it.
+        # Many in one publication: their newest question is newer than all earlier ones.
         for (goal, number), those in starts.items():
             wanted = {"number": number, "version": goal[0], "extension": goal[1]}
             wanted |= manner(rollout.plan.request)
@@ -77,7 +77,7 @@ class Doing:
         return left
 
     def say(self, rollout: Rollout, action: Tell) -> None:
-        """Tell the world. An event that cannot be sent undoes nothing."""
+        """Send an event. If that fails, nothing is undone."""
         name = rollout.plan.id
         try:
             data = {"rollout": name, **action.data}

@@ -1,4 +1,4 @@
-"""Whom people have drained at this master: rollouts and policies leave these minions alone."""
+"""Minions that people have drained on this master: rollouts and policies leave them alone."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LONGEST = 200
 
 
 def drained(store: Store, now: float) -> dict[str, str]:
-    """Return who is drained now, and what to tell of it. Raises RecordError if it is unreadable."""
+    """Return the drained minions, and the message about each. Raises RecordError if unreadable."""
     return {
         minion: _told(each) for minion, each in _known(store).items() if now < float(each["until"])
     }
@@ -28,7 +28,7 @@ def drain(
     store: Store, minions: Iterable[str], timeout: float, reason: str, by: str, now: float
 ) -> dict[str, Any]:
     """
-    Have rollouts and policies leave minions alone for so many seconds.
+    Make rollouts and policies leave minions alone for so many seconds.
 
     Returns ``minions``, ``until`` and ``reason``.
     """
@@ -47,7 +47,7 @@ def drain(
 
 
 def undrain(store: Store, minions: Iterable[str], now: float) -> list[str]:
-    """Let rollouts and policies have minions again; return those who were drained."""
+    """Let rollouts and policies update minions again; return the ones that were drained."""
     names = set(minions)
     with locked(store.locks, RECORDS):
         there = {m: each for m, each in _known(store).items() if now < float(each["until"])}

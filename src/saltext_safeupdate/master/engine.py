@@ -31,14 +31,14 @@ log = logging.getLogger(__name__)
 
 # Seconds for which notes gather before they are read.
 _GATHER = 0.1
-# Seconds after which the account is looked into even if it does not seem to have changed: two
-# changes in one tick of the kernel's clock look like one.
+# Seconds after which the account is read even if it does not seem to have changed: two changes in
+# one tick of the kernel's clock look like one.
 _LOOK_INTERVAL = 5.0
 # Seconds that the engine of an earlier master may take to end.
 _PATIENCE = 15.0
-# Seconds from one look for outcomes that nobody has fetched to the next.
+# Seconds between two looks for outcomes that nobody has fetched.
 _TIDY_INTERVAL = 60.0
-# Seconds from one try to the next to use an account that cannot be used.
+# Seconds between two tries to use an account that cannot be used.
 _ACCOUNT_INTERVAL = 30.0
 # Reads of the pipe with answers, one after the other.
 _MOST_READS = 64
@@ -54,7 +54,7 @@ def run(
     *,
     wait_for_ever: Callable[[], object] = _for_ever,
 ) -> None:
-    """Serve until the master ends. Where that is not safe, say so and do nothing."""
+    """Serve until the master ends. If that is not safe, say so and do nothing."""
     account = Account(path_of(opts))
     reason = hooks.stood_down()
     look_back = 0.0
@@ -67,7 +67,7 @@ def run(
             log.error("safeupdate: %s", reason)
         _say(account, reason)
         if reason:
-            # Salt would start an engine that ends again and again.
+            # Salt would restart an ended engine again and again.
             wait_for_ever()
             return
         _serve(opts, account, look_back)
@@ -101,13 +101,13 @@ def _serve(opts: Mapping[str, Any], account: Account, look_back: float) -> None:
 def owner_of(
     account: Account, master: str, *, pause: Callable[[float], object] = time.sleep
 ) -> str:
-    """Return what names this master in rollouts, as soon as the account can be used."""
+    """Return the name of this master in rollouts, as soon as the account can be used."""
     while True:
         try:
             return rollouts.owner_of(account, master)
         except RecordError as err:
-            # Salt would start an engine that ends again and again.
-            log.error("safeupdate: nothing is published again yet, and rollouts stand: %s", err)
+            # Salt would restart an ended engine again and again.
+            log.error("safeupdate: nothing is published again yet, and rollouts wait: %s", err)
         pause(_ACCOUNT_INTERVAL)
         _say(account, "")
 
@@ -115,7 +115,7 @@ def owner_of(
 @contextlib.contextmanager
 def alone(account: Account, patience: float = _PATIENCE) -> Iterator[None]:
     """
-    Be the one engine of this account; wait for that as long as it takes.
+    Become the only engine of this account; wait for that as long as it takes.
 
     Without locks there may be several, each of which redelivers: the ledgers of the minions keep
     a job from running twice.
@@ -126,12 +126,12 @@ def alone(account: Account, patience: float = _PATIENCE) -> Iterator[None]:
         if not lock.wait_exclusive(patience):
             log.error(
                 "safeupdate: another engine 'safeupdate_redeliver' of this master runs: this one "
-                "waits for its end, and does nothing. Name the engine once in 'engines', let no "
-                "two masters have one 'cachedir', and restart the master."
+                "waits for its end, and does nothing. Name the engine once in 'engines', do not "
+                "give two masters one 'cachedir', and restart the master."
             )
             lock.exclusive()
     except LockUnavailableError as err:
-        log.error("safeupdate: whether this engine is the only one is not known: %s", err)
+        log.error("safeupdate: this engine may not be the only one: %s", err)
     try:
         yield
     finally:
@@ -140,7 +140,7 @@ def alone(account: Account, patience: float = _PATIENCE) -> Iterator[None]:
 
 
 def _rollouts(opts: Mapping[str, Any], owner: str, asking: Questions, desk: Desk) -> Rollouts:
-    """Return what drives rollouts, and have it take the orders for them."""
+    """Return the driver of rollouts, and give it the orders about them."""
     bus = salt.utils.event.get_master_event(dict(opts), opts["sock_dir"], listen=False)
     made = Rollouts(
         Store(opts),
@@ -154,7 +154,7 @@ def _rollouts(opts: Mapping[str, Any], owner: str, asking: Questions, desk: Desk
 
 
 class Desk:
-    """Does what runners ask for, by way of questions to minions."""
+    """Carries out calls of runners, by questions to minions."""
 
     def __init__(
         self,
@@ -169,14 +169,14 @@ class Desk:
         self._answers = answers
         self._clock = clock
         self._asker = Asker(asking, calls)
-        # What else runners may ask for, and who does it: what comes of it, or None if that is
-        # told later.
+        # Other calls of runners, and the functions for them. These return the outcome, or None if
+        # it comes later.
         self.orders: dict[str, Callable[[Call], dict[str, Any] | None]] = {}
         self._stamp: tuple[int, ...] = ()
         self._next = self._next_tidying = 0.0
 
     def tick(self) -> None:
-        """Take answers of minions and calls of runners, and do what is due."""
+        """Take answers of minions and calls of runners, and do the work that is due."""
         for _ in range(_MOST_READS):
             taken = self._answers.read(0)
             self._asking.heard(taken)
@@ -196,7 +196,7 @@ class Desk:
         if stamp == self._stamp and now < self._next:
             return []
         taken = self._calls.take()
-        # What changes the account from here on is seen the next time.
+        # Later changes of the account are seen the next time.
         self._stamp, self._next = stamp, now + _LOOK_INTERVAL
         return taken
 
@@ -214,13 +214,11 @@ class Desk:
             if outcome is not None:
                 self._calls.finish(call.number, outcome)
         else:
-            self._calls.finish(
-                call.number, {"error": f"This engine knows nothing of {call.what!r}."}
-            )
+            self._calls.finish(call.number, {"error": f"This engine does not know {call.what!r}."})
 
 
 def renew(account: Account, owner: str) -> None:
-    """Tell a new account, begun because the old one was set aside, what the engine is."""
+    """Write the facts about the engine into a new account: the old one was set aside."""
     _say(account, "")
     try:
         account.set_fact(rollouts.OWNER, owner)
@@ -229,7 +227,7 @@ def renew(account: Account, owner: str) -> None:
 
 
 def _say(account: Account, reason: str) -> None:
-    """Tell the runner how this master stands, and clear what an earlier engine has left."""
+    """Write the state of this master for runners, and remove the data of an earlier engine."""
     try:
         account.set_fact(accounts.STOOD_DOWN, reason)
         account.set_fact(accounts.ENGINE, "started")

@@ -1,4 +1,4 @@
-"""What the master's engine does about each note of the workers, and what it does without one."""
+"""The work of the master's engine: on each note of the workers, and at intervals."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ log = logging.getLogger(__name__)
 
 # Seconds between two looks for minions to ask, and for jobs to publish again.
 INTERVAL = 1.0
-# Seconds between two times that it is written down who has returned.
+# Seconds between two times that new returns are written down.
 SETTLE_INTERVAL = 5.0
-# Publications in one interval, at most.
+# The most publications in one interval.
 MOST_AT_ONCE = 20
 # Seconds after which keys are looked up in any case.
 _KEYS_INTERVAL = 60.0
-# Seconds from one complaint about a minion to the next, and minions that are remembered for it.
+# Seconds between two complaints about a minion, and the most minions that are remembered for it.
 _TELL_INTERVAL, _MOST_TOLD = 3600.0, 1000
-# Publications that end others, which are remembered.
+# The most publications that end others and are remembered.
 _MOST_ENDING = 1000
-# Characters that are told of an error.
+# The most characters of an error in a report.
 _LONGEST = 500
 
 
 @dataclass
 class _Asked:
-    """What an administrator has asked for, and what has come of it."""
+    """The request of an administrator, and its results."""
 
     number: int
     until: float
@@ -57,7 +57,7 @@ class _Asked:
 
 
 class _Accepted:
-    """The minions whose keys are accepted, looked up when it may have changed."""
+    """The minions whose keys are accepted, looked up when they may have changed."""
 
     def __init__(self, look: Callable[[], Collection[str]]) -> None:
         self._look = look
@@ -65,15 +65,15 @@ class _Accepted:
         self._next = self._stale = 0.0
 
     def among(self, minions: list[str], now: float) -> list[str]:
-        """Return those of *minions* whose keys are accepted."""
+        """Return the minions in *minions* whose keys are accepted."""
         if now >= self._stale or (now >= self._next and not self._known.issuperset(minions)):
             self._known = frozenset(self._look())
             self._next, self._stale = now + INTERVAL, now + _KEYS_INTERVAL
             if not self._known:
-                # Salt also says so if it cannot read the keys. Whom Salt published to is waited
-                # for until it can be told; what goes out again goes through Salt's own look.
+                # Salt also says so if it cannot read the keys. Until then, the minions that Salt
+                # published to are waited for; Salt itself checks what goes out again.
                 self._stale = now + INTERVAL
-                log.warning("safeupdate: no key of a minion is accepted, or none can be read")
+                log.warning("safeupdate: no key of a minion is accepted, or no key can be read")
         if not self._known:
             return minions
         if self._known.issuperset(minions):
@@ -83,11 +83,11 @@ class _Accepted:
 
 class Follower:
     """
-    Follows what this master publishes, and publishes again what minions have missed.
+    Follows the publications of this master, and publishes jobs again that minions have missed.
 
     *window* is how far it looks back, in seconds. *accepted* returns the minions whose keys are
     accepted: Salt also waits for others, which minions have made up. *renewed* is called if there
-    is another account, because the one before was unreadable or was removed.
+    is a new account, because the last one was unreadable or was removed.
     """
 
     def __init__(
@@ -114,15 +114,15 @@ class Follower:
         self._again: dict[int, set[str]] = {}
         self._requests: list[_Asked] = []
         self._undecided: dict[str, float] = {}
-        # What ends another job, by JID: its number, and the JID of that job.
+        # Jobs that end another job, by JID: its number, and the JID of the other job.
         self._ending: dict[str, tuple[int, str]] = {}
-        # What is still to be written down.
+        # Publications that still have to be written down.
         self._done: list[int] = []
         self._changed: dict[int, list[str]] = {}
         self._next_look = self._next_settling = 0.0
 
     def heard(self, taken: Iterable[list[Any]]) -> None:
-        """Act on notes of the workers: what minions have sent, with the IDs that they have."""
+        """Act on notes of the workers about messages of minions, with their verified IDs."""
         taken = list(filter(notes.is_sound, taken))
         if taken:
             self._learn()
@@ -135,7 +135,7 @@ class Follower:
                 self._answered(*values)
 
     def tick(self) -> None:
-        """Do what is due; at most once a second."""
+        """Do the work that is due; at most once a second."""
         now = self._clock()
         if now < self._next_look:
             return
@@ -146,10 +146,10 @@ class Follower:
         self._end_requests()
         self._settle()
 
-    # -- what is known ---------------------------------------------------------
+    # -- learning --------------------------------------------------------------
 
     def _learn(self) -> None:
-        """Read what was published, if the account has changed."""
+        """Read new publications, if the account has changed."""
         stamp = self._account.stamp()
         if stamp == self._stamp:
             return
@@ -179,11 +179,11 @@ class Follower:
                 self._ended(one.ends, minion)
 
     def _start_anew(self) -> None:
-        """Go on with another account, whose numbers begin anew. What was before is forgotten."""
+        """Continue with a new account, whose numbers start again. Earlier data is forgotten."""
         self._tracker = Tracker(window=self._window)
         self._again.clear()
         self._ending.clear()
-        # They have numbers of the account that is gone; whoever waits for one is told so.
+        # They have numbers of the account that is gone; their callers are told so.
         self._requests.clear()
         self._done, self._changed = [], {}
         self._seen = 0
@@ -205,16 +205,16 @@ class Follower:
             self._note(request, minion, answer, meant)
 
     def _cannot_decide(self, minion: str, jids: Iterable[str]) -> None:
-        """Say once in a while that a minion cannot tell for whom jobs are."""
+        """Log from time to time that a minion cannot decide about targets."""
         now = self._clock()
         if now >= self._undecided.get(minion, 0.0):
             if len(self._undecided) >= _MOST_TOLD:
                 self._undecided.clear()
             self._undecided[minion] = now + _TELL_INTERVAL
             log.warning(
-                "safeupdate: %r cannot tell whether it was meant by %s, so nothing of that is "
-                "published again to it. Has it the same version of saltext-safeupdate as the "
-                "master? Its log tells more.",
+                "safeupdate: %r cannot tell whether it was meant by %s, so these jobs are not "
+                "published to it again. Does it have the same version of saltext-safeupdate as the "
+                "master? Its log says more.",
                 minion,
                 ", ".join(jids),
             )
@@ -225,7 +225,7 @@ class Follower:
         self._settled(jid, minion)
 
     def _ended(self, jid: str, minion: str) -> None:
-        """A job was ended on a minion: if it has missed it, it does not get it any more."""
+        """A job was ended on a minion: if the minion has missed it, it does not get it any more."""
         for number, minions in self._again.items():
             if self._tracker.jid(number) == jid:
                 minions.discard(minion)
@@ -236,7 +236,7 @@ class Follower:
         for request in self._requests:
             request.open.get(minion, set()).discard(jid)
 
-    # -- what is done ----------------------------------------------------------
+    # -- acting ----------------------------------------------------------------
 
     def _ask(self) -> None:
         query = self._tracker.due(self._clock())
@@ -268,7 +268,7 @@ class Follower:
         for number in sorted(self._again)[:MOST_AT_ONCE]:
             minions = self._again.pop(number)
             jid = self._tracker.jid(number)
-            # Since the answer, everybody has returned it, or it was ended, or is too old.
+            # Since the answer, all minions have returned it, or it was ended, or is too old.
             if not jid or not minions:
                 continue
             try:
@@ -287,7 +287,7 @@ class Follower:
                     listed += [minion for minion in mine if minion not in listed]
 
     def _settle(self) -> None:
-        """Write down who has returned, and delete what is done with."""
+        """Write down which minions have returned, and delete finished publications."""
         now = self._clock()
         if now < self._next_settling:
             return
@@ -300,16 +300,16 @@ class Follower:
             try:
                 self._account.settle(self._done, self._changed)
             except RecordError as err:
-                # They are written down with what comes next.
+                # They are written down the next time.
                 log.error("safeupdate: %s", err)
                 return
             self._done, self._changed = [], {}
 
-    # -- what administrators ask for -------------------------------------------
+    # -- requests of administrators --------------------------------------------
 
     def take(self, call: Call) -> None:
-        """Look for what minions have missed; the call is finished when they have answered."""
-        # What was published before somebody asked counts.
+        """Look for missed jobs; the call is finished when the minions have answered."""
+        # Everything that was published before the request counts.
         self._learn()
         now = self._clock()
         asked = {minion: set(self._tracker.waiting(minion)) for minion in call.given["minions"]}
@@ -320,7 +320,7 @@ class Follower:
 
     @staticmethod
     def _note(request: _Asked, minion: str, answer: Any, meant: Answer) -> None:
-        """Note what an answer tells about a request."""
+        """Note the result of an answer for a request."""
         if minion not in request.open:
             return
         report = request.report
@@ -337,7 +337,7 @@ class Follower:
         request.open[minion].difference_update(meant.asked)
 
     def _end_requests(self) -> None:
-        """Report what has been answered in full, or has had its time."""
+        """Report requests that are answered completely, or whose time is up."""
         now = self._clock()
         for request in self._requests[:]:
             if self._again or (any(request.open.values()) and now < request.until):
@@ -349,7 +349,7 @@ class Follower:
             try:
                 self._calls.finish(request.number, request.report)
             except RecordError as err:
-                # It is told as soon as it can be written.
+                # It is reported as soon as it can be written.
                 log.error("safeupdate: %s", err)
                 continue
             self._requests.remove(request)

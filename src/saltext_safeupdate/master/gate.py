@@ -1,8 +1,10 @@
 """
-A gate, asked: a program that calls the runner function that the master's configuration names.
+The program that asks a gate: it calls the runner function that the master's configuration names.
 
-It is a process of its own: such a function may take long, and may do whatever it likes. What it
-says goes to whoever has started it, and not by the event bus or the job cache, which minions write.
+
+It is a process of its own, because such a function may take long, and may do anything. The answer
+goes to the process that has started it, and not by the event bus or the job cache, which minions
+can write to.
 """
 
 from __future__ import annotations
@@ -23,13 +25,13 @@ from . import redelivery
 OPTION = "safeupdate_gates"
 # Seconds that a gate has to answer, unless its configuration says otherwise.
 TIMEOUT = 300.0
-# Characters of what it says that are kept.
+# The most characters of its answer that are kept.
 LONGEST = 300
 
 
 @dataclass(frozen=True)
 class Gate:
-    """A runner function of the administrator, with what it is called with."""
+    """A runner function of the administrator, with its arguments."""
 
     fun: str
     arg: list[Any] = field(default_factory=list)
@@ -38,7 +40,7 @@ class Gate:
 
 
 def named(opts: Mapping[str, Any], name: str) -> Gate:
-    """Return the gate of that name. Raises InputError if the configuration has none, or no use."""
+    """Return the gate of that name. Raises InputError if the configuration has no valid one."""
     found = opts.get(OPTION)
     listed = found if isinstance(found, Mapping) else {}
     if name not in listed:
@@ -55,8 +57,8 @@ def named(opts: Mapping[str, Any], name: str) -> Gate:
     fits = fits and isinstance(told.get("arg", []), list)
     if not fits or not isinstance(told.get("kwarg", {}), dict):
         raise InputError(
-            f"The gate {name!r} in '{OPTION}' is of no use: it is the name of a runner function, "
-            "or has 'fun', and may have 'arg' (a list), 'kwarg' (a mapping) and 'timeout'. "
+            f"The gate {name!r} in '{OPTION}' is not valid: give the name of a runner function, or "
+            "a mapping with 'fun', and perhaps 'arg' (a list), 'kwarg' (a mapping) and 'timeout'. "
             "Nothing was started."
         )
     timeout = redelivery.seconds("timeout", told.get("timeout", TIMEOUT))
@@ -65,10 +67,10 @@ def named(opts: Mapping[str, Any], name: str) -> Gate:
 
 def said(returned: object) -> tuple[bool, str]:
     """
-    Return whether that is a yes, and what it says.
+    Return whether *returned* is a yes, and its comment.
 
     A yes is ``True``, a mapping whose ``result`` is ``True``, or one whose ``retcode`` is 0, as an
-    orchestration returns. All else is a no: a function that fails says no.
+    orchestration returns. Everything else is a no, also if the function fails.
     """
     if isinstance(returned, Mapping):
         told = returned.get("comment") or returned.get("error") or ""
@@ -81,21 +83,21 @@ def said(returned: object) -> tuple[bool, str]:
 
 
 def ask(opts: Mapping[str, Any], name: str) -> tuple[bool, str]:
-    """Call the function of a gate; return whether it says yes, and what it says."""
+    """Call the function of a gate; return whether it says yes, and its comment."""
     gate = named(opts, name)
     with salt.runner.RunnerClient(dict(opts)) as client:
         found = client.cmd(
             gate.fun, list(gate.arg), kwarg=dict(gate.kwarg), print_event=False, full_return=True
         )
     if not found.get("success", False):
-        # Of a traceback, the last line says what it is.
+        # The last line of a traceback names the error.
         last = str(found.get("return") or "").strip().splitlines()[-1:]
         return False, one_line("".join(last))[:LONGEST] or f"{gate.fun} has failed"
     return said(found.get("return"))
 
 
 def main(path: str, name: str, out: TextIO) -> int:
-    """Ask the gate of the master with that configuration file, and write what it says to *out*."""
+    """Ask the gate of the master with that configuration file, and write its answer to *out*."""
     try:
         yes, why = ask(salt.config.master_config(path), name)
     except (InputError, LookupError) as err:

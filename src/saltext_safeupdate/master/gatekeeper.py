@@ -1,4 +1,4 @@
-"""Asks gates beside the engine, which must not wait for them."""
+"""Asks gates in other processes, because the engine must not wait for them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from . import gate
 
 log = logging.getLogger(__name__)
 
-# Seconds that Salt takes to start a program, beside those that the function has.
+# Seconds that Salt takes to start a program, in addition to the function's.
 _START = 60.0
 Said = Callable[[Verdict], object]
 
@@ -31,7 +31,7 @@ class Gatekeeper:
     """
     Asks each gate of a rollout at most once at a time, in a process of its own.
 
-    *opts* are those of the master. *beside* does some work without waiting for it.
+    *opts* are the master's. *beside* does some work without waiting for it.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class Gatekeeper:
         self._opts = opts
         self._run = run
         self._beside = beside
-        # The newest question to each gate that is being asked, by the rollout and its name.
+        # The newest question to each gate that is being asked, by rollout and name.
         self._asked: dict[tuple[str, str], tuple[int, Said]] = {}
         self._lock = threading.Lock()
 
@@ -52,8 +52,8 @@ class Gatekeeper:
         """
         Ask a gate; *said* gets the answer, in another thread.
 
-        One at work says first what it was asked before, and is asked anew then: what it says is as
-        old as its beginning.
+        If the gate is being asked already, it first answers that question, and is then asked again:
+        an answer is as old as the beginning of the call.
         """
         key = (rollout, check.gate)
         with self._lock:
@@ -82,7 +82,7 @@ class Gatekeeper:
         try:
             timeout = gate.named(self._opts, name).timeout
             path = str(self._opts["conf_file"])
-            # Isolated: neither the directory of the engine nor its environment has a say.
+            # Isolated from the directory of the engine and its environment.
             argv = (sys.executable, "-I", "-m", gate.__name__, path, name)
             printed = self._run(argv, timeout=timeout + _START).stdout
             told = json.loads(printed)

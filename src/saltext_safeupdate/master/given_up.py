@@ -1,4 +1,4 @@
-"""Whom a policy leaves alone, and why: what rollouts that are over say of it."""
+"""Minions that a policy leaves alone, and why, according to rollouts that are over."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from ..fleet.rollout import BAD, Rollout, Step
 from ..fleet.versions import stand_for_each_other
 from .store import Store
 
-# How often a minion is brought to a version within a day: who never stays there is given up.
+# How often a minion is updated to a version within a day: if it does not stay, it is given up.
 MOST_TIMES, DAY = 3, tidying.DAY
 
 
 @dataclass
 class _Goal:
-    """Who is left alone of those that are to come to it, and how often each has been lately."""
+    """The minions that are left alone for a goal, and how often each was updated lately."""
 
     found: dict[str, str] = field(default_factory=dict)
     times: Counter[str] = field(default_factory=Counter)
@@ -25,12 +25,12 @@ class _Goal:
 
 def by_goal(store: Store, goals: Iterable[str], now: float) -> dict[str, dict[str, str]]:
     """
-    Return whom nobody should bring to each goal again before somebody has looked, and why.
+    Return the minions that are not updated to each goal again before somebody has looked, and why.
 
-    A goal is a version of Salt, or one of this extension for groups that want nothing else. It is
-    who has failed in the newest rollout that brought it there, who was taken back from it while it
-    is not kept from everybody, and who does not come there, or does not stay. What has failed
-    because people worked on the host says nothing of the version.
+    A goal is a version of Salt, or one of this extension for groups that want nothing else. These
+    are minions that failed in the newest rollout to it, that were taken back from it while it is
+    not kept from all minions, or that do not reach it, or do not keep it. A failure while people
+    worked on the host says nothing about the version.
     """
     known = {goal: _Goal() for goal in goals}
     outlines = store.outlines()
@@ -43,7 +43,7 @@ def by_goal(store: Store, goals: Iterable[str], now: float) -> dict[str, dict[st
         matters = tidying.is_remembered(outline) or recent or any(each.found for each in told)
         if not (told and matters and outline.mode.final):
             continue
-        # Of thousands of minions: read once, whatever it says of how many goals.
+        # A rollout may have thousands of minions, so it is read once for all goals.
         if rollout := store.rollout(name):
             for each in told:
                 _learn(each, rollout, recent)
@@ -53,7 +53,7 @@ def by_goal(store: Store, goals: Iterable[str], now: float) -> dict[str, dict[st
 def _learn(goal: _Goal, rollout: Rollout, recent: bool) -> None:
     name = rollout.plan.id
     if rollout.plan.request.back:
-        # Of all of a fleet, the version is in quarantine until somebody allows it again.
+        # If a whole fleet was taken back, the version is in quarantine until somebody allows it.
         if not rollout.keeps:
             back = f"was taken back by the rollout {name}; update it yourself"
             goal.found |= dict.fromkeys(rollout.minions, back)
@@ -71,7 +71,7 @@ def _learn(goal: _Goal, rollout: Rollout, recent: bool) -> None:
 
 def _left_alone(goal: str, known: _Goal) -> dict[str, str]:
     return known.found | {
-        minion: f"was to be brought to {goal} {number} times within a day, and is not there"
+        minion: f"was to be updated to {goal} {number} times within a day, and does not run it"
         for minion, number in known.times.items()
         if number >= MOST_TIMES
     }

@@ -1,5 +1,5 @@
 """
-Put the hooks into the master: all of them, or none.
+Install the hooks in the master: all of them, or none.
 
 The engine of the master installs them when Salt loads it. That is in the master's parent process,
 before its request server forks, so every worker has them.
@@ -35,35 +35,35 @@ log = logging.getLogger(__name__)
 ENGINE = "safeupdate_redeliver"
 # How a minion says that it has started.
 START_TAGS = ("salt/minion/*/start", "minion_start")
-# The protocol from which on the channel knows for certain which minion sends.
+# From this version of the protocol on, the channel knows for certain which minion sends.
 _AUTH_VERSION = 3
-# What says whom a publication is for.
+# The keys of a publication that name its target.
 _AIM = ("tgt", "tgt_type", "delimiter")
-# Publications that may be under way at once; more were never sent.
+# The most publications that may be under way at once; any more were never sent.
 _MOST_UNSENT = 100
-# Bytes of notes that all workers together write of one minion in a second, which is more than a
-# thousand returns, and one of them at least. The engine reads 640 kB in a second.
+# The most bytes of notes about one minion in a second, by all workers together (more than a
+# thousand returns), and the least for one worker. The engine reads 640 kB in a second.
 _MOST_NOTES, _LEAST_NOTES = 160 << 10, 4 << 10
-# Seconds from one complaint about the account to the next.
+# Seconds between two complaints about the account.
 _COMPLAINT_INTERVAL = 60.0
 
-# What the functions that are replaced take, and how a publication is kept from going out.
+# The parameters of a replaced function; and below, how a publication is kept from going out.
 _PREPARED = ("self", "minions", "jid", "clear_load", "extra", "missing")
 _SENT = ("self", "load")
 _CALLED = ("self", "func", "load")
 _REFUSES = (PublishError,)
 
-# What the workers write to: notes of all that minions send, and answers to our questions.
+# The pipes of the workers: notes about all messages of minions, and answers to our questions.
 _installed: list[tuple[Notes, Notes]] = []
 _stood_down: list[str] = []
 
 
 def install(opts: Mapping[str, Any]) -> bool:
     """
-    Install the hooks of a master; say whether they are there. Once is enough for all.
+    Install the hooks of a master; return whether they are there. Once is enough for all workers.
 
-    Nothing is done for a master without our engine: Salt may load the file of an engine to see
-    what is in it.
+    Nothing is done for a master without our engine: Salt may load the file of an engine only to
+    look into it.
     """
     if _installed:
         return True
@@ -92,22 +92,22 @@ def install(opts: Mapping[str, Any]) -> bool:
 
 
 def notes() -> Notes:
-    """Return what the workers of this master write to."""
+    """Return the notes of the workers of this master."""
     return _installed[0][0]
 
 
 def answers() -> Notes:
-    """Return what they write answers of minions to."""
+    """Return the workers' pipe for answers of minions."""
     return _installed[0][1]
 
 
 def stood_down() -> str:
-    """Return why this master publishes nothing again; empty if it does."""
+    """Return why this master publishes no job again; empty if it does."""
     return _stood_down[0] if _stood_down else ""
 
 
 def unfit(opts: Mapping[str, Any]) -> str:
-    """Return what in the configuration of a master makes redelivery unsafe; empty if nothing."""
+    """Return why the configuration of a master makes redelivery unsafe; empty if it does not."""
     version = opts.get("minimum_auth_version", 0)
     if not isinstance(version, int) or version < _AUTH_VERSION:
         return (
@@ -122,7 +122,7 @@ def unfit(opts: Mapping[str, Any]) -> str:
         )
     if opts.get("cluster_id"):
         return (
-            "This master is one of a cluster ('cluster_id'), whose other masters get returns that "
+            "This master belongs to a cluster ('cluster_id'), whose other masters get returns that "
             "it does not see."
         )
     if opts.get("enable_ssh_minions"):
@@ -134,7 +134,7 @@ def unfit(opts: Mapping[str, Any]) -> str:
 
 
 def put_in(keeper: Keeper) -> str:
-    """Replace the functions of Salt's master; return why not, empty if it was done."""
+    """Replace the functions of Salt's master; return why that is not possible, or empty."""
     table = keeper.table()
     different = patches.differences(table)
     if different:
@@ -147,12 +147,12 @@ def put_in(keeper: Keeper) -> str:
 
 
 def configured(opts: Mapping[str, Any]) -> bool:
-    """Tell whether our engine is one of those of this master."""
+    """Return whether this master has our engine."""
     return any(True for _ in _engines(opts))
 
 
 def start_tags(opts: Mapping[str, Any]) -> list[str]:
-    """Return the patterns of the tags that announce a start, as the engine is configured."""
+    """Return the patterns of tags that announce a start, according to the engine's options."""
     for options in _engines(opts):
         given = options.get("start_tags")
         if isinstance(given, str):
@@ -176,9 +176,9 @@ def _engines(opts: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 class _Unsent(NamedTuple):
     """
-    What Salt is about to send.
+    A publication that Salt is about to send.
 
-    *load* is what it sends, and *content* what is in it but for the target.
+    *load* is the whole publication, and *content* the part of it without the target.
     """
 
     load: dict[str, Any]
@@ -189,9 +189,9 @@ class _Unsent(NamedTuple):
 
 class Keeper:
     """
-    What takes the place of functions of Salt's master, in each of its workers.
+    The replacements of functions of Salt's master, in each of its workers.
 
-    *forwards*: what it publishes also goes to syndics. There are so many *workers*.
+    *forwards*: its publications also reach syndics. *workers* is their number.
     """
 
     def __init__(
@@ -217,7 +217,7 @@ class Keeper:
         self._unsent: dict[int, _Unsent] = {}
 
     def table(self) -> list[Patch]:
-        """Return what is replaced in Salt, and what we could not do without."""
+        """Return the functions of Salt to replace, and the ones that we need."""
         aes, clear, worker = salt.master.AESFuncs, salt.master.ClearFuncs, salt.master.MWorker
         return [
             Patch(clear, "publish", ("self", "clear_load"), patches.unchanged, may_wait=True),
@@ -226,15 +226,15 @@ class Keeper:
             Patch(aes, "_return", ("self", "load"), patches.unchanged, may_wait=True),
             Patch(aes, "_minion_event", ("self", "load"), patches.unchanged),
             Patch(aes, "run_func", _CALLED, patches.replaced(_CALLED, self._run)),
-            # All that comes over the network passes here, before the three above.
+            # Every message from the network passes here, before the three above.
             Patch(worker, "_handle_payload", ("self", "payload"), self._gate.before, may_wait=True),
         ]
 
     def _run(self, original: Callable[..., Any], master: Any, func: Any, load: Any) -> Any:
-        """What a minion calls on its master: here its ID is what the channel has checked."""
+        """A call of a minion to its master. Here its ID is the one that the channel has checked."""
         note = heard(func, load, functions.QUERY, self._says_start)
-        # Most returns are none of ours: a look at the function has to do for them. Salt changes
-        # what it is given.
+        # Most returns are not for us, so a look at the function has to be enough. Salt changes its
+        # arguments.
         answer = replies.of(load, questions.FUNCTIONS) if note and note[0] == RETURN else None
         outcome = original(master, func, load)
         if note is None:
@@ -247,7 +247,7 @@ class Keeper:
     async def _once_done(
         self, doing: Awaitable[Any], note: tuple[Any, ...], answer: tuple[str, str, str] | None
     ) -> Any:
-        """Wait for what a master of Salt 3008 with 'master_async_mworker' does meanwhile."""
+        """Wait for the call in a master of Salt 3008 with 'master_async_mworker'."""
         outcome = await doing
         try:
             self._tell(outcome, note, answer)
@@ -258,7 +258,7 @@ class Keeper:
     def _tell(
         self, outcome: Any, note: tuple[Any, ...], answer: tuple[str, str, str] | None
     ) -> None:
-        """Tell the engine what a minion has sent, unless Salt has not taken it."""
+        """Tell the engine about a message of a minion, unless Salt has refused it."""
         if note[0] != START and _is_refused(outcome):
             return
         if answer:
@@ -276,19 +276,19 @@ class Keeper:
         extra: Any,
         missing: Any,
     ) -> Any:
-        """What the master itself publishes passes here, and nothing else does."""
+        """Only the master's own publications pass here."""
         if TICKET in extra:
             try:
                 return self._again(extra[TICKET], minions, clear_load)
             except PublishError:
                 raise
             except Exception as err:
-                # What the engine gave beside the ticket must not go out in its place.
+                # The other arguments of the engine must not go out instead.
                 raise PublishError(f"safeupdate: nothing was published: {err}") from err
         load = original(master, minions, jid, clear_load, extra, missing)
         # With an "id" a minion has published it, as "peer" of the master allows. Minions must not
         # be able to fill the account.
-        # The engine asks its own questions anew, if it still wants to know.
+        # The engine repeats its own questions if it still needs the answers.
         ours = "id" in extra or QUESTION in extra
         if minions and not ours and functions.is_redelivered(load.get("fun")):
             self._note_unsent(load, minions)
@@ -297,7 +297,7 @@ class Keeper:
     def _again(
         self, ticket: object, minions: Iterable[str], clear_load: dict[str, Any]
     ) -> dict[str, Any]:
-        """Return what was published, as it was, for those that are to get it again."""
+        """Return the original publication, for the minions that get it again."""
         again = self._account.redeem(ticket)
         if again is None:
             raise PublishError("safeupdate: this ticket is not valid; nothing was published")
@@ -307,7 +307,7 @@ class Keeper:
         except Undecidable as err:
             raise PublishError(f"safeupdate: nothing was published again: {err}") from err
         load: dict[str, Any] = salt.payload.loads(again.load)
-        # A syndic sends it on, to whom it means itself.
+        # A syndic forwards it, to the minions that the syndic itself targets.
         listed = None if self._forwards else aiming.by_name(again.target, names)
         aim = {"tgt": listed, "tgt_type": "list"} if listed else {"tgt": words}
         load |= {"tgt_type": "compound", **aim}
@@ -315,26 +315,26 @@ class Keeper:
         return load
 
     def _note_unsent(self, load: dict[str, Any], minions: Iterable[str]) -> None:
-        """Keep in mind what is about to be sent."""
+        """Remember a publication that is about to be sent."""
         target, jid = aiming.of(load), str(load.get("jid"))
         missed = f"Minions that miss job {jid[:32]!a} do not get it again"
         if not jids.is_jid(jid):
-            # They know nothing of when it was made, so each says that it may have run it.
-            self._complain(f"{missed}, because its ID is none that Salt has made.")
+            # They cannot see when it was made, so each says that it may have run it.
+            self._complain(f"{missed}, because its ID is not one that Salt has made.")
             return
         try:
             aiming.check(target, forwarded=self._forwards)
         except (Undecidable, TypeError, ValueError) as err:
-            self._complain(f"{missed}, because none could tell whether it is meant: {err}.")
+            self._complain(f"{missed}, because they could not tell whether it is meant: {err}.")
             return
-        # Salt may add to it until it is sent.
+        # Salt may add keys until it is sent.
         content = {key: value for key, value in load.items() if key not in _AIM}
         self._unsent[id(load)] = _Unsent(load, content, list(minions), target)
         if len(self._unsent) > _MOST_UNSENT:
             del self._unsent[next(iter(self._unsent))]
 
     def _send(self, original: Callable[..., Any], master: Any, load: Any) -> Any:
-        """What Salt has sent is written down. What it could not send must never come later."""
+        """Write a sent publication down. One that could not be sent must never come later."""
         unsent = self._unsent.pop(id(load), None)
         outcome = original(master, load)
         if unsent is None or unsent.load is not load:
@@ -353,7 +353,7 @@ class Keeper:
         return outcome
 
     def _write_down(self, sent: _Unsent) -> None:
-        """Write into the account, without a long wait after another one in vain."""
+        """Write into the account; after a wait without success, do not wait long again."""
         in_vain = self._clock() < self._wait_at
         try:
             gone = (self._account.hurried() if in_vain else self._account).published(
@@ -365,7 +365,7 @@ class Keeper:
             )
         except (RecordError, OSError, SaltException, TypeError, ValueError) as err:
             if not in_vain:
-                # Whoever publishes next would have to wait as long, one after the other.
+                # Otherwise each later publication would have to wait as long.
                 self._wait_at = self._clock() + _COMPLAINT_INTERVAL
             self._complain(err)
             return
@@ -389,10 +389,10 @@ class Keeper:
 
 def _is_refused(outcome: Any) -> bool:
     """
-    Tell whether Salt has not taken a return, by the answer to the minion and how to send it.
+    Return whether Salt has refused a return, by its answer to the minion and how to send it.
 
     The answer is False if the return lacks the signature that 'require_minion_sign_messages' wants
-    or has another's, and an empty text if Salt has failed over it. The minion keeps such a return.
+    or has another's, and an empty text if Salt failed on it. The minion keeps such a return.
     """
     value = outcome[0] if isinstance(outcome, tuple) and outcome else outcome
     return value is False or value == ""

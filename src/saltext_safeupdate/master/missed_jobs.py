@@ -2,9 +2,9 @@
 Which published jobs minions have missed: the master's side of "exactly once".
 
 The master sends a query to a minion that was away: which of these jobs has it accepted, and which
-of the others are meant for it? Those are published to it again. The minion alone decides that: the
-master only knows whom it may have meant. Silence decides nothing, and no error does: a minion that
-does not answer is asked again later.
+of the others are meant for it? Those are published to it again. Only the minion decides: the master
+only knows which minions may be meant. Silence or an error decides nothing: a minion that does not
+answer is asked again later.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ from ..core.jobs.meant import MEANT, NOT_MEANT, about
 from . import minion_sets
 from .minion_sets import Numbered
 
-# Seconds that a job gets to return before a query is about it.
+# Seconds that a job has to return before a query about it.
 PATIENCE = 15.0
 # Seconds until a minion that did not answer is asked again, doubled from the first to the last.
 FIRST_INTERVAL = 30.0
 LAST_INTERVAL = 600.0
 # Seconds for which it is asked every minute after it has sent something: it lives, but may not
-# hear. Salt notices after tcp_keepalive_idle, 300 s, that a cut has broken a subscription.
+# receive. Salt notices a broken subscription after tcp_keepalive_idle, 300 s.
 _HEARD, _HEARD_INTERVAL = 900.0, 60.0
-# Seconds from one start of a minion that counts to the next.
+# Seconds between two starts of a minion that both count.
 START_INTERVAL = 10.0
 # How often a job is published again to the same minion.
 TIMES = 3
-# What one query is about, at most: publications, minions. An answer has to fit into one note of a
+# The most publications and minions of one query. An answer has to fit into one note of a
 # worker.
 MOST_JOBS, MOST_MINIONS = 80, 200
-# Minions from which on numbers are freed.
+# From this number of minions on, numbers are freed.
 _RECYCLE_AT = 1000
-# Queries whose answers count.
+# The number of queries whose answers count.
 _QUERIES = 100
-# Returns of jobs that are not known yet, which may be written down any moment.
+# The most returns of jobs that are not known yet, but may be written down at any moment.
 _EARLY = 1000
 
 
@@ -52,11 +52,11 @@ class Query(NamedTuple):
 @dataclass(frozen=True)
 class Answer:
     """
-    What the answer of a minion means.
+    The meaning of a minion's answer.
 
     *missed* are the numbers of the publications that it has to get again, *asked* the jobs
-    that it was asked for. *not_meant* are those of them that were for others, *undecided* those
-    of which it could not say that. *plain*: it has no ledger, so nobody knows what it has run.
+    that it was asked for. *not_meant* are the ones of them for others, *undecided* the ones that it
+    could not decide. *plain*: it has no ledger, so nobody knows which jobs it has run.
     """
 
     missed: list[int]
@@ -69,9 +69,9 @@ class Answer:
 @dataclass(slots=True)
 class _Job:
     """
-    A publication. *accepted*: those that have it in their ledger. *undecided*: those that could
-    not say whether they are meant. *sent*: those that it has just been published to again.
-    *spent*: those that do not get it once more.
+    A publication. Minions are *accepted* if they have it in their ledger, *undecided* if they could
+    not say whether they are meant, *sent* if it has just been published to them again, and *spent*
+    if they do not get it once more.
     """
 
     jid: str
@@ -88,7 +88,7 @@ class _Job:
 
 @dataclass(slots=True)
 class _Asked:
-    """When a minion may be asked again, was heard of last, and has started."""
+    """When a minion may be asked again, last sent something, and started."""
 
     at: float
     interval: float = FIRST_INTERVAL
@@ -98,7 +98,7 @@ class _Asked:
 
 @dataclass(slots=True)
 class _Sent:
-    """A query that was published, and who has not answered it."""
+    """A query that was published, and the minions that have not answered it."""
 
     jids: list[str]
     numbers: frozenset[int]
@@ -107,11 +107,11 @@ class _Sent:
 
 class Tracker:
     """
-    Follows what was published, and who has returned it.
+    Follows publications, and which minions have returned them.
 
-    *window* is how far it looks back, in seconds. Times are those of the caller's clock, which
-    must not jump. A publication has a *number*; those of one JID may be several. From
-    *recycle_at* minions on those that have returned everything are forgotten.
+    *window* is how far it looks back, in seconds. Times are from the caller's clock, which must not
+    jump. A publication has a *number*; one JID may have several. From *recycle_at* minions on,
+    those that have returned everything are forgotten.
     """
 
     def __init__(self, *, window: float, recycle_at: int = _RECYCLE_AT) -> None:
@@ -128,7 +128,7 @@ class Tracker:
         self._done: list[int] = []
         self._early: dict[tuple[str, str], None] = {}
 
-    # -- what happens ----------------------------------------------------------
+    # -- input -----------------------------------------------------------------
 
     def published(
         self,
@@ -138,7 +138,7 @@ class Tracker:
         at: float,
         times: Mapping[str, int] | None = None,
     ) -> set[str]:
-        """Note a publication, which some got *times* again; return who has returned it already."""
+        """Note a publication, which some got *times* again; return minions with early returns."""
         early = {minion for its, minion in self._early if its == jid}
         job = _Job(jid, at, self._minions.members(set(minions) - early if early else minions))
         job.changed = bool(early)
@@ -154,9 +154,9 @@ class Tracker:
         return early
 
     def returned(self, jid: str, minion: str, now: float) -> None:
-        """Note a return: a minion that did not answer for long is asked again soon."""
+        """Note a return; a minion that did not answer for long is asked again soon."""
         if jid not in self._by_jid:
-            # It is written down after it was published, and somebody may be very quick.
+            # A publication is written down after it was sent, and a minion may be very quick.
             self._early[jid, minion] = None
             if len(self._early) > _EARLY:
                 del self._early[next(iter(self._early))]
@@ -177,9 +177,9 @@ class Tracker:
 
     def started(self, minion: str, now: float, *, forced: bool = False) -> None:
         """
-        Note that a minion has started: it is asked at once, also for what it had accepted.
+        Note that a minion has started: it is asked at once, also about accepted jobs.
 
-        Unless it is *forced*, another start soon after one has it asked a little later.
+        After a second start shortly after the first, it is asked a little later, unless *forced*.
         """
         number = self._minions.find(minion)
         if number is None:
@@ -189,7 +189,7 @@ class Tracker:
         bit = 1 << number
         if now < again:
             if again < asked.at:
-                # What it was asked before this start, it may never have heard.
+                # It may never have received questions from before this start.
                 self._fresh |= bit
                 self._rest(number, asked, again)
             return
@@ -201,14 +201,14 @@ class Tracker:
         for job in self._jobs.values():
             job.accepted &= ~bit
             job.undecided &= ~bit
-        # What the one before was asked, and answers late, says nothing about this one.
+        # A late answer of the earlier process says nothing about this one.
         for query in self._queries.values():
             query.minions &= ~bit
 
-    # -- what is to be done ----------------------------------------------------
+    # -- queries ---------------------------------------------------------------
 
     def due(self, now: float) -> Query | None:
-        """Return whom to ask now, and for which jobs; None if nobody is due."""
+        """Return which minions to ask now, and for which jobs; None if nothing is due."""
         self._forget(now)
         self._wake(now)
         open_jobs = [(n, job.jid, self._unknown(job, now)) for n, job in self._jobs.items()]
@@ -248,8 +248,8 @@ class Tracker:
         """
         Note an answer to the query *jid*; None if this minion was not asked, or has answered.
 
-        It has the states of jobs by JID, and by :func:`about` whether it is meant by others. It is
-        False if the minion failed, and anything else if it does not know the query.
+        The answer has the states of jobs by JID, and by :func:`about` whether others are meant for
+        it. It is False if the minion failed, and anything else if it does not know the query.
         """
         query = self._queries.get(jid)
         number = self._minions.find(minion)
@@ -267,7 +267,7 @@ class Tracker:
         asked.interval = FIRST_INTERVAL
         self._rest(number, asked, now + FIRST_INTERVAL)
         if len(query.numbers) == MOST_JOBS:
-            # There may be more than one query can be about.
+            # There may be more jobs than fit into one query.
             self._resting &= ~bit
         found = Answer([], query.jids)
         for which in query.jids:
@@ -288,19 +288,19 @@ class Tracker:
         return found
 
     def _judge(self, said: Mapping[int, object], minion: int) -> int | None:
-        """Note what a minion says of publications of one job; return that which it gets again."""
+        """Note a minion's answer about publications of one job; return the one to send again."""
         bit = 1 << minion
         for each, word in said.items():
             if word == NOT_MEANT:
                 self._let_go(each, bit)
             elif word != MEANT:
                 self._jobs[each].undecided |= bit
-        # Of several publications under one JID a minion runs the first that it gets.
+        # A minion runs the first publication of a JID that it gets.
         first = next((each for each, word in said.items() if word == MEANT), None)
         return None if first is None or self._jobs[first].spent & bit else first
 
     def not_sent(self, number: int, minions: Iterable[str]) -> None:
-        """Note that a publication could not be published again: that does not count."""
+        """Note that a publication could not go out again: that does not count."""
         job = self._jobs.get(number)
         for known in minion_sets.numbers(self._minions.members(minions)):
             if job is not None:
@@ -325,10 +325,10 @@ class Tracker:
             return {}
         return {self._minions.name(number): count for number, count in job.times.items()}
 
-    # -- what is to be written down --------------------------------------------
+    # -- data to write down ----------------------------------------------------
 
     def take_done(self) -> list[int]:
-        """Return, once, the publications that everybody has returned or that are too old."""
+        """Return, once, the publications that all minions have returned or that are too old."""
         done, self._done = self._done, []
         return done
 
@@ -338,7 +338,7 @@ class Tracker:
             self._drop(number)
 
     def take_changed(self, now: float) -> dict[int, list[str]]:
-        """Return, once, who has not returned yet, of publications that are not quite new."""
+        """Return, once, the minions without a return, for publications that are not quite new."""
         changed = {}
         for number, job in self._jobs.items():
             if job.changed and now >= job.at + PATIENCE:
@@ -347,13 +347,13 @@ class Tracker:
         return changed
 
     def numbered(self) -> int:
-        """Return how many numbers of minions there are, for those who watch over memory."""
+        """Return how many numbers of minions there are, to watch over memory."""
         return self._minions.highest
 
     # -- time ------------------------------------------------------------------
 
     def _unknown(self, job: _Job, now: float) -> int:
-        """Return of whom nobody knows whether they have the job."""
+        """Return the minions that may or may not have the job."""
         found = job.waiting & ~(job.accepted | job.undecided | job.spent)
         if job.sent:
             if now < job.sent_at + FIRST_INTERVAL:
@@ -363,7 +363,7 @@ class Tracker:
         return found if now >= job.at + PATIENCE else found & self._fresh
 
     def _let_go(self, number: int, bit: int) -> None:
-        """Wait no more for this minion."""
+        """Do not wait for this minion any more."""
         job = self._jobs[number]
         job.waiting &= ~bit
         job.changed = True
@@ -396,7 +396,7 @@ class Tracker:
             self._recycle()
 
     def _recycle(self) -> None:
-        """Free the numbers of minions that have returned everything: some are gone for ever."""
+        """Free the numbers of minions that have returned everything: some are gone forever."""
         live = 0
         for job in self._jobs.values():
             live |= job.waiting

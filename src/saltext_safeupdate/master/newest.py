@@ -1,4 +1,4 @@
-"""Which version of a series is the newest, by what minions can install: ``3008`` means that one."""
+"""The newest version of a series, such as ``3008``, according to the offers to minions."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from ..core.errors import InputError
 from ..core.packages.choice import is_series
 from ..fleet.request import Request
 
-# Minions that are asked for the newest version of a series, at most.
+# The most minions that are asked for the newest version of a series.
 MOST_ASKED = 5
 # Seconds that minions have to go through their pre-flights.
 PLAN_TIMEOUT = 180.0
-# The version of Salt in that of a package, or of a build.
+# The version of Salt within the version of a package, or of a build.
 _RELEASE = re.compile(r"(?:\d+:)?(\d{4}(?:\.\d{1,9})+)(?:[-+~][\w.+~-]*)?")
 
 Ask = Callable[..., dict[str, object]]
 
 
 def by_chance(minions: Sequence[str], count: int) -> Sequence[str]:
-    """Draw minions so that none can know before, or count on, being one."""
+    """Draw minions so that none can know in advance, or rely on, being drawn."""
     return secrets.SystemRandom().sample(minions, count)
 
 
@@ -34,9 +34,9 @@ def of_series(
     """
     Return the newest version of a series, and how many minions were asked; empty if not known.
 
-    *sources* maps the minions that may be asked to the source that each would take it from; empty
-    for what it runs from. Some of them, drawn by chance, say what they would install. More than
-    half of those that are asked have to say the same: none decides alone.
+    *sources* maps the minions that may be asked to the source that each would use; empty for its
+    present one. Some of them, drawn by chance, say which version they would install. More than half
+    of the asked ones have to give the same answer: none decides alone.
     """
     asked = sorted(by_chance(sorted(sources), min(len(sources), MOST_ASKED)))
     offers: list[str] = []
@@ -53,7 +53,7 @@ def of_series(
 
 def exact(opts: Mapping[str, Any], wanted: Request, minions: Collection[str], ask: Ask) -> Request:
     """
-    Return what is wanted of these minions, with the newest version in the place of a series.
+    Return the request for these minions, with the newest version instead of a series.
 
     Raise InputError if that is not known.
     """
@@ -63,15 +63,15 @@ def exact(opts: Mapping[str, Any], wanted: Request, minions: Collection[str], as
     version, asked = of_series(opts, wanted.version, sources, ask)
     if not version:
         raise InputError(
-            f"Which version of {wanted.version} is the newest is not known: more than half of the "
-            f"{asked} minions that were asked have to say the same one. Nothing was started; name "
+            f"The newest version of {wanted.version} is not known: more than half of the "
+            f"{asked} minions that were asked have to name the same one. Nothing was started; name "
             "the exact version."
         )
     return replace(wanted, version=version)
 
 
 def _offered(said: object) -> str:
-    """Return the version of Salt that a minion would install; empty if it does not say one."""
+    """Return the version of Salt that a minion would install; empty if it does not name one."""
     told = said.get("targets") if isinstance(said, Mapping) else None
     if not isinstance(told, Mapping):
         return ""

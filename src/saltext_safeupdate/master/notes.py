@@ -1,5 +1,5 @@
 """
-What the workers of a master tell its engine: a pipe that only they have.
+Notes of the workers of a master for its engine, in a pipe that only they have.
 
 It is made in the master's parent process, before anything forks. It has no name, so nobody else
 can write to it. A note that does not fit is dropped: then the engine asks the minion.
@@ -28,9 +28,9 @@ RETURN, ANSWER, START = "return", "answer", "start"  # jid, id | jid, id, answer
 
 class Share:
     """
-    Bounds how many bytes are taken of each minion in a second, by one process.
+    Limits the bytes that one process takes from each minion in a second.
 
-    One that sends without end leaves room for the others.
+    So a minion that sends without end leaves room for the others.
     """
 
     def __init__(self, most: int, clock: Callable[[], float] = time.monotonic) -> None:
@@ -39,7 +39,7 @@ class Share:
         self._spent: dict[str, int] = {}
 
     def takes(self, minion: str, size: int) -> bool:
-        """Tell whether so many bytes are taken of the minion now."""
+        """Return whether so many bytes of the minion are taken now."""
         second = int(self._clock())
         if second != self._second:
             self._second, self._spent = second, {}
@@ -65,9 +65,9 @@ class Notes:
 
     def write(self, *values: object, takes: Callable[[int], bool] | None = None) -> bool:
         """
-        Write a note, whole or not at all; say whether it was written. It never waits.
+        Write a note, whole or not at all; return whether it was written. It never waits.
 
-        *takes* tells whether one of so many bytes may be.
+        *takes* decides whether a note of so many bytes may be written.
         """
         line = json.dumps(values).encode() + b"\n"
         if len(line) > select.PIPE_BUF or (takes is not None and not takes(len(line))):
@@ -79,7 +79,7 @@ class Notes:
         return True
 
     def read(self, timeout: float) -> list[list[Any]]:
-        """Wait up to *timeout* seconds for notes; return those that are there."""
+        """Wait up to *timeout* seconds for notes; return the notes that are there."""
         select.select([self._read], [], [], max(0.0, timeout))
         try:
             data = self._rest + os.read(self._read, _CHUNK)
@@ -90,7 +90,7 @@ class Notes:
 
 
 def _parsed(line: bytes) -> list[Any]:
-    # The first line that an engine reads may be the end of one that an earlier engine began.
+    # The first line that an engine reads may be the end of a line that an earlier engine began.
     try:
         note = json.loads(line.decode())
     except (ValueError, RecursionError):
@@ -99,7 +99,7 @@ def _parsed(line: bytes) -> list[Any]:
 
 
 def is_sound(note: Sequence[Any]) -> bool:
-    """Tell whether a note has the form of its kind; what was read may be the end of another one."""
+    """Return whether a note has the form of its kind; it may be the end of another note."""
     match note:
         case ["return", str(), str()] | ["start", str()] | ["answer", str(), str(), None | False]:
             return True
@@ -112,18 +112,18 @@ def heard(
     func: object, load: object, query: str, starts: Callable[[str], bool]
 ) -> tuple[Any, ...] | None:
     """
-    Return the note to take of what a minion sent; None if it is nothing to us.
+    Return the note about a message of a minion; None if it does not concern us.
 
-    *func* is what the minion calls on its master. *load* is of any shape, except that the channel
-    has made sure that its ``id`` is that of the minion. *query* is the function of our queries,
-    *starts* tells whether the tag of an event announces a start.
+    *func* is the function that the minion calls on its master. *load* may have any shape, except
+    that the channel has verified its ``id``. *query* is the function of our queries, *starts*
+    decides whether the tag of an event announces a start.
     """
     if not isinstance(load, Mapping) or not isinstance(load.get("id"), str):
         return None
     minion = load["id"]
     if func == "_return":
         jid = load.get("jid")
-        # A return in the name of a resource is none of the minion itself.
+        # A return in the name of a resource is not a return of the minion itself.
         if not _is_jid(jid) or "resource_id" in load:
             return None
         if load.get("fun") == query:
@@ -146,7 +146,7 @@ def _answer(jid: object, minion: str, load: Mapping[Any, Any]) -> tuple[Any, ...
     """
     Return the note of an answer: the states of jobs that a minion has.
 
-    They are None if it does not have the function, and False if it failed: it is asked again.
+    None if it does not have the function, and False if the function failed: it is asked again.
     """
     success = load.get("success", load.get("retcode", 0) == 0)
     answer = load.get("return")
@@ -160,7 +160,7 @@ def _answer(jid: object, minion: str, load: Mapping[Any, Any]) -> tuple[Any, ...
     return ANSWER, jid, minion, None if inventory.is_lacking(answer) else False
 
 
-# Characters of a JID, and of the state of a job, at most.
+# The most characters of a JID, and of the state of a job.
 _LONGEST = 32
 
 

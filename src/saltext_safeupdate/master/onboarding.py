@@ -1,10 +1,11 @@
 """
-Hosts that do not have this extension, or are not set up: brought in, in waves.
+Setting up hosts that do not have this extension, or are not set up, in waves.
 
-They cannot be asked for a rollout, so Salt's own functions install it, and the state sets it up. It
-is no rollout that is stored: it runs in the process of the runner, and may be begun again at any
-time, because whoever is set up is left out. What becomes of it is judged by the answer of each
-minion to the engine of this master, which nobody else can give, and not by returns of jobs.
+
+They cannot take part in a rollout, so Salt's own functions install the extension, and the state
+sets it up. It is no stored rollout: it runs in the process of the runner, and may be begun again at
+any time, because minions that are set up are left out. The answer of each minion to the engine of
+this master, which nobody else can give, decides about the result, and not the returns of jobs.
 """
 
 from __future__ import annotations
@@ -33,19 +34,19 @@ from .alone import alone
 from .newest import Ask
 from .store import Store
 
-# Seconds that minions have to say how far they are, and from one look to the next.
+# Seconds that minions have to report their progress, and between two looks.
 ANSWER_TIMEOUT, INTERVAL = 30.0, 5.0
 # Seconds for which a master may be away, such as to start anew, before nobody waits for it.
 PATIENCE = 900.0
 CHECK = "safeupdate.check"
-# What of a rollout means something here.
+# The settings of a rollout that apply here.
 SETTINGS = (
     *("canaries", "waves", "max_unavailable", "max_failed", "soak", "windows", "closed"),
     *("exclude", "minion_timeout"),
 )
 _LOCK = "onboarding.lock"
-_BUSY = "Minions are being set up by another process just now. Nothing was begun."
-# Of minions, and of root alone: where others may write, somebody could put another wheel.
+_BUSY = "Another process is setting up minions. Nothing was begun; try again when it has ended."
+# On minions, and of root alone: where others may write, somebody could put another wheel.
 _DIRECTORY = "/var/cache/salt-safeupdate"
 Publish = Callable[[Sequence[str], object, Sequence[Any]], object]
 
@@ -67,12 +68,12 @@ def run(
     pause: Callable[[float], object] = time.sleep,
 ) -> dict[str, Any]:
     """
-    Set minions up in waves; return who is done, who has failed and is left out, and why.
+    Set minions up in waves; return which are done, have failed or are left out, and why.
 
-    *wheel* is a ``salt://`` path that pip installs from on those without the extension, *sls* what
-    else brings it. With *test*, nothing is begun. *out* is told what happens. *passed* is a clock
-    that nobody sets. Raises InputError, and LockHeldError if another process does so just now;
-    nothing was begun then.
+    *wheel* is a ``salt://`` path that pip installs on minions without the extension, *sls* an SLS
+    that installs it. With *test*, nothing is begun. *out* gets the progress. *passed* is a
+    monotonic clock. Raises InputError, and LockHeldError if another process is doing this; then
+    nothing was begun.
     """
     how = _installation(wheel, sls)
     with alone(opts, _LOCK, _BUSY):
@@ -99,7 +100,7 @@ def run(
 
 
 def _installation(wheel: str, sls: str) -> tuple[object, list[Any]] | None:
-    """Return what is published to install the extension: functions and their arguments."""
+    """Return the functions and arguments that install the extension."""
     if wheel and sls:
         raise InputError("Give 'wheel' or 'sls', not both. Nothing was begun.")
     if sls:
@@ -126,14 +127,14 @@ def _plan(
     ask: Ask,
     clock: Callable[[], float],
 ) -> tuple[Plan, frozenset[str]]:
-    """Return the waves, and who does not have the extension."""
+    """Return the waves, and the minions without the extension."""
     if strange := sorted(set(settings) - set(SETTINGS)):
         raise InputError(
             f"Onboarding has no setting {', '.join(strange)}. Nothing was begun; it has "
             f"{', '.join(sorted(SETTINGS))}."
         )
     group = {"name": "minions", "target": target, "tgt_type": tgt_type}
-    # A plan is about versions, so that of this extension stands for the set-up.
+    # A plan is about versions, so the version of this extension stands for the set-up.
     given = {**settings, "extension": ourselves.running_version(), "groups": [group]}
     wanted = requests.from_mapping(given)
     members, unsure = targets.resolved(opts, target, tgt_type)
@@ -150,7 +151,7 @@ def _plan(
         if (why := platforms.unsupported(said[m], grains.get(m, {})))
     }
     facts |= {m: Facts(held=drained[m]) for m in members if m in drained}
-    facts |= dict.fromkeys(unsure, Facts(problem="whether it is meant is not known"))
+    facts |= dict.fromkeys(unsure, Facts(problem="nobody knows if the target matches it"))
     plan = plans.make(
         wanted,
         {"minions": [*members, *unsure]},
@@ -231,7 +232,7 @@ def _drive(
 
 
 def _tell(out: TextIO, state: Onboarding, told: Mapping[str, Step]) -> dict[str, Step]:
-    """Say what has changed; return how everybody stands."""
+    """Print the changes; return the step of each minion."""
     now = {name: host.step for name, host in state.hosts.items()}
     for step in (Step.INSTALLING, Step.SETTING_UP, Step.DONE, Step.FAILED):
         if fresh := [name for name in now if now[name] is step is not told.get(name)]:

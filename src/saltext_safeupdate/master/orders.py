@@ -1,4 +1,4 @@
-"""What a person orders of rollouts, in the process of a runner: the engine does it."""
+"""Orders of a person about rollouts, in the process of a runner: the engine carries them out."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from .store import Store
 
 # Seconds that the engine has for an order.
 _TIMEOUT = 60.0
-# Seconds after which an engine that does not look after its rollout is told of.
+# Seconds after which a rollout that no engine drives is reported.
 _LOOKED = 120.0
 
 
 def order(opts: Mapping[str, Any], what: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Have the engine of this master do something with a rollout."""
+    """Let the engine of this master carry out an order about a rollout."""
     account = Account(accounts.path_of(opts))
     if "rollout" in given:
         _refuse_without_an_engine(Store(opts), account, str(given["rollout"]))
@@ -43,9 +43,9 @@ def _refuse_without_an_engine(store: Store, account: Account, name: str) -> None
     if reason := account.fact(accounts.STOOD_DOWN):
         raise SafeUpdateError(reason)
     raise SafeUpdateError(
-        f"The engine 'safeupdate_redeliver' of this master has not looked after the rollout {name} "
+        f"The engine 'safeupdate_redeliver' of this master has not driven the rollout {name} "
         f"since {moment(found.looked)}, so nobody would do it. Nothing was changed; see whether "
-        "salt-master runs, and what its log says of the engine."
+        "salt-master runs, and what its log says about the engine."
     )
 
 
@@ -62,10 +62,10 @@ def run(
     ask: Ask = questions.ask,
 ) -> dict[str, Any]:
     """
-    Run the rollout of a stored plan, or of a new one; return how it stands, and what has changed.
+    Run the rollout of a stored plan, or of a new one; return its status, and what has changed.
 
-    Whatever speaks against it is raised, and nothing was started then. If it runs in the
-    *background*, only its beginning is waited for. *by* is who asks for it.
+    If something prevents it, that is raised, and nothing was started. In the *background*, only its
+    beginning is waited for. *by* is the person.
     """
     store = Store(opts)
     if plan is None:
@@ -74,7 +74,7 @@ def run(
     elif target is not None or settings:
         given = ", ".join(["a target"] * (target is not None) + sorted(settings))
         raise InputError(
-            f"A plan runs as it is, so {given} cannot be given with it. Nothing was started."
+            f"A plan runs unchanged, so {given} cannot be given with it. Nothing was started."
         )
     else:
         found = stored_plan(store, str(plan))
@@ -88,7 +88,7 @@ def run(
 
 
 def _nothing_to_do(plan: Plan) -> dict[str, Any]:
-    """Return what a rollout is that is over before it has begun."""
+    """Return the status of a rollout that is over before it has begun."""
     found = begin(plan, plan.created)
     found.mode, found.why = Mode.FINISHED, plans.nothing_to_do(plan)
     found.history = [(plan.created, found.why)]
@@ -107,7 +107,7 @@ def stored_plan(store: Store, plan_id: str) -> Plan:
 
 
 def follow(opts: Mapping[str, Any], rollout_id: str) -> dict[str, Any]:
-    """Show a rollout until it stands, if there is somebody to see it; return how it stands then."""
+    """Show a rollout until it ends or stops, if somebody watches; return its status then."""
     store = Store(opts)
     progress.follow(lambda: shown(store, rollout_id, opts=opts), progress.watched(opts))
     return shown(store, rollout_id, opts=opts)
@@ -122,10 +122,10 @@ def shown(
     zone: object = times.UTC,
 ) -> dict[str, Any]:
     """
-    Return how a rollout stands, with a row for each minion if they are wanted.
+    Return the status of a rollout, with a row for each minion if *rows*.
 
-    *opts* are those of the master that asks: it knows why its own engine stands down. *zone* is
-    that of ``times``.
+    *opts* belong to the asking master: it knows why its own engine does nothing. *zone* is the time
+    zone of ``times``.
     """
     found = store.rollout(rollout_id)
     if found is None:
@@ -148,7 +148,7 @@ def _told(
 
 
 def listed(opts: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return how all rollouts stand, the newest last."""
+    """Return the status of all rollouts, the newest last."""
     found = Store(opts).outlines()
     return {
         name: {**summary.line(told), **_looked_after(told, opts)} for name, told in found.items()

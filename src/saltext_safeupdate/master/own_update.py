@@ -15,12 +15,12 @@ from . import questions, targets
 from .newest import PLAN_TIMEOUT, Ask
 from .replies import Failed
 
-# The finding of a minion that has a master with it.
+# The finding of a minion with a master on its host.
 _BESIDE = "master-beside"
 _NOTHING = "Nothing was changed."
 _UNDER_WAY = (
     "The update is under way. This master stops while packages change, so nobody can ask it then: "
-    "'salt-call --local safeupdate.status' on this host tells how it goes, and 'salt-call --local "
+    "'salt-call --local safeupdate.status' on this host shows its status, and 'salt-call --local "
     "safeupdate.wait' waits for its end."
 )
 
@@ -38,10 +38,10 @@ def update(
     accepted: Callable[[Mapping[str, Any]], Collection[str]] = targets.accepted,
 ) -> dict[str, Any]:
     """
-    Have the minion of this host update itself, and this master with it; return what it answers.
+    Let the minion of this host update itself, and this master with it; return its answer.
 
-    With *test*, return its plan. *registry* is where minions of this host note themselves. Raises
-    InputError if there is no such minion, and SafeUpdateError if it refuses or does not answer.
+    With *test*, return its plan. *registry* is the directory with notes of minions of this host.
+    Raises InputError without such a minion, and SafeUpdateError if it refuses or does not answer.
     """
     name = minion or _beside(registry)
     if name not in accepted(opts):
@@ -60,8 +60,8 @@ def update(
         raise SafeUpdateError(f"{name} refuses: {one_line(said)}")
     if not isinstance(said, Mapping):
         raise SafeUpdateError(
-            f"{name} did not answer in {PLAN_TIMEOUT:.0f} s, so whether the update has begun is "
-            "not known: 'salt-call --local safeupdate.status' on this host tells."
+            f"{name} did not answer in {PLAN_TIMEOUT:.0f} s, so the update may have begun: see "
+            "'salt-call --local safeupdate.status' on this host."
         )
     begun = {"comment": _UNDER_WAY} if said.get("update") else {}
     return {"minion": name, **said, **begun}
@@ -92,7 +92,7 @@ def _beside(registry: str) -> str:
 
 
 def _planned(name: str, said: object) -> Mapping[str, Any]:
-    """Return the plan of the minion. Raises SafeUpdateError if anything speaks against it."""
+    """Return the plan of the minion. Raises SafeUpdateError if anything prevents it."""
     if said is None:
         raise SafeUpdateError(
             f"{name} did not answer in {PLAN_TIMEOUT:.0f} s. {_NOTHING} See whether it runs, and "
@@ -114,11 +114,11 @@ def _planned(name: str, said: object) -> Mapping[str, Any]:
             f"[{each.get('code')}] {each.get('problem')} {each.get('fix')}" for each in blocking
         )
         raise SafeUpdateError(f"{one_line(told)} {_NOTHING}")
-    # What is installed already needs nobody to come along.
+    # If the version is installed already, no master has to be updated along with it.
     if said.get("changes") != {} and not any(each.get("code") == _BESIDE for each in found):
         raise SafeUpdateError(
-            f"An update of {name} does not have this master with it: that runs from other "
-            f"packages, on another host, or as no service of systemd. {_NOTHING} Update this "
+            f"An update of {name} does not include this master: the master runs from other "
+            f"packages, on another host, or not as a service of systemd. {_NOTHING} Update this "
             "master as it was installed."
         )
     return said

@@ -1,4 +1,4 @@
-"""Who orders something of this master: what history and events tell of a person."""
+"""The person who gives an order to this master, as history and events name them."""
 
 from __future__ import annotations
 
@@ -15,20 +15,19 @@ from . import rollouts
 from .account import Account, path_of
 from .targets import accepted
 
-# Characters of it that are kept.
+# The most characters of a name.
 LONGEST = 200
-# What Salt says of a caller that it does not know.
+# Salt's names of a caller that it does not know.
 _UNKNOWN = ("", "UNKNOWN")
 _SUDO = "sudo_"
 
 
 def told(user: str, opts: Mapping[str, Any]) -> str:
     """
-    Return who calls in this process: the user, the host, and the terminal if there is one.
+    Return the caller of this process: the user, the host, and the terminal if there is one.
 
-    *user* is whom Salt has authenticated, such as the name at salt-api; if that is nobody, it is
-    the user of this process. *opts* are those that Salt has given to the runner. It is told, and
-    decides nothing.
+    *user* is the user that Salt has authenticated, such as the name at salt-api; without one, it is
+    the user of this process. *opts* are the runner's. The name is only shown; it decides nothing.
     """
     name = str(salt.utils.user.get_specific_user()) if user in _UNKNOWN else user
     if name.startswith(_SUDO):
@@ -41,15 +40,15 @@ def told(user: str, opts: Mapping[str, Any]) -> str:
 
 def _minion(opts: Mapping[str, Any]) -> str:
     """
-    Return the minion that has this master call the runner; empty if it is none.
+    Return the minion that lets this master call the runner; empty if no minion does.
 
-    ``peer_run`` of the master allows it. Salt names the user of the master as the caller then, and
-    puts the ID of the minion in the place of the master's.
+    ``peer_run`` of the master allows it. Then Salt names the user of the master as the caller, and
+    replaces the ID of the master by the minion's.
     """
     name = str(opts["id"])
     if name not in accepted(opts):
         return ""
-    # A master that has only an address for a name may have a minion of that name beside it.
+    # A master whose name is only an address may have a minion of the same name.
     owner, _, _ = Account(path_of(opts)).fact(rollouts.OWNER).rpartition("/")
     return "" if name == owner else name
 

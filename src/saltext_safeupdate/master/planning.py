@@ -1,7 +1,7 @@
 """
 Making a plan for a rollout, in the process of a runner.
 
-The engine asks the minions; who belongs to a target, and what the plan is, is found out here.
+The engine asks the minions. This module finds the minions of a target, and makes the plan.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from .replies import Failed
 from .store import Store
 from .targets import accepted, resolved
 
-# Seconds that minions have to say what runs on them.
+# Seconds that minions have to report their versions.
 REPORT_TIMEOUT = 30.0
 # Seconds after which a plan is too old to be run.
 MOST_AGE = 86400.0
 _PHASES = frozenset(phase.value for phase in Phase)
-# As many of the newest rollouts say how long a minion takes.
+# The number of the newest rollouts from which the usual time of a minion is taken.
 _HISTORY = 5
 # The finding of a minion whose administrator keeps the version of its packages.
 _LOCKED = "version-locked"
-# Characters of the reason of a hold.
+# The most characters of the reason of a hold.
 _LONGEST = 200
 
 
@@ -55,13 +55,12 @@ def make(
     draw: Draw = by_chance,
 ) -> Plan:
     """
-    Ask all minions that are meant, make a plan, store it, and return it.
+    Ask all targeted minions, make a plan, store it, and return it.
 
-    A series is the newest version of it from then on.
+    From then on, a series is replaced by its newest version.
     *draw* chooses the canaries. A plan that has nothing to do is not stored, and its name is
-    empty. Raises InputError if nothing can come of it, and LockHeldError if it is to be run
-    *at_once* and one of the minions is in another rollout that is not over; nothing is stored
-    then.
+    empty. Raises InputError if no plan is possible, and LockHeldError if it is to be run *at_once*
+    and one of the minions is in another rollout that is not over; then nothing is stored.
     """
     _refuse_never(wanted, clock())
     for name in sorted(wanted.gates):
@@ -77,7 +76,7 @@ def make(
     unknown |= {m: Facts(held=drained[m]) for m in everybody if m in drained}
     wanted = newest.exact(opts, wanted, set(everybody).difference(unknown, wanted.exclude), ask)
     refuse_quarantined(store, wanted.version)
-    # The cheap mistakes before hundreds of package managers are asked.
+    # Find cheap mistakes before hundreds of package managers are asked.
     plans.make(wanted, members, unknown, plan_id="none", number=0, now=0.0, before=before)
     if at_once:
         _refuse_in_others(store, set(everybody).difference(wanted.exclude), clock())
@@ -91,7 +90,7 @@ def make(
         wanted,
         members,
         facts,
-        # It is new, and sorts by time.
+        # The name is new, and sorts by time.
         plan_id=f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime(now))}-{secrets.token_hex(2)}",
         number=int(now * 1e6),
         now=now,
@@ -107,7 +106,7 @@ def make(
 
 
 def _refuse_never(wanted: Request, now: float) -> None:
-    """Raise InputError if nobody could ever be started."""
+    """Raise InputError if no update could ever start."""
     at = max(now, wanted.at)
     for group in wanted.groups:
         own = wanted.of(group.name)
@@ -115,17 +114,17 @@ def _refuse_never(wanted: Request, now: float) -> None:
             where = f" of {group.name}" if own is not wanted else ""
             raise InputError(
                 f"None of the 'windows'{where} opens again, or the days of all are closed, so "
-                "nobody could be started. Nothing was started; give another one."
+                "no update could start. Nothing was started; give another window."
             )
 
 
 def refuse_quarantined(store: Store, *versions: str) -> None:
-    """Raise InputError for versions that are kept from everybody."""
+    """Raise InputError for versions that are kept from all minions."""
     refuse_kept(store.quarantined(), *versions)
 
 
 def came_from(store: Store, wanted: Request) -> dict[str, str]:
-    """Return where each minion goes back to; empty if nothing is taken back."""
+    """Return the version that each minion goes back to; empty if nothing is taken back."""
     if not wanted.back:
         return {}
     version = wanted.back if way_back.is_version(wanted.back) else ""
@@ -133,7 +132,7 @@ def came_from(store: Store, wanted: Request) -> dict[str, str]:
 
 
 def _barred(store: Store, wanted: Request, before: Mapping[str, str]) -> dict[str, Facts]:
-    """Return those who cannot go back to what they ran before."""
+    """Return the minions that cannot go back to their former version."""
     if not wanted.back:
         return {}
     version = version_taken_back(store, wanted.back)
@@ -142,7 +141,7 @@ def _barred(store: Store, wanted: Request, before: Mapping[str, str]) -> dict[st
 
 
 def version_taken_back(store: Store, back: str) -> str:
-    """Return the version that is taken back; empty if the rollout that brought it is gone."""
+    """Return the version that is taken back; empty if the record of its rollout is gone."""
     if way_back.is_version(back):
         return back
     found = store.outline(back)
@@ -153,7 +152,7 @@ def taken_back(store: Store, back: str) -> list[Rollout]:
     """
     Return the rollouts to take back, the newest last, or raise InputError.
 
-    Of a version, others that have come since are among them: whom they have brought on stays.
+    For a version, later rollouts to other versions are among them: their minions stay.
     """
     if not way_back.is_version(back):
         found = store.rollout(back)
@@ -166,13 +165,13 @@ def taken_back(store: Store, back: str) -> list[Rollout]:
     listed: list[Rollout] = []
     for name, outline in store.outlines().items():
         ours = versions.stand_for_each_other(outline.version, back)
-        # Ways back bring no version of their own.
+        # Ways back have no version of their own.
         if (ours or (listed and outline.version)) and (found := store.rollout(name)):
             listed.append(found)
     if not listed:
         raise InputError(
-            f"No rollout that is stored has brought {back}, so it is not known where minions came "
-            "from. Nothing was started; name the version to go to, with 'allow_downgrade=True'."
+            f"No stored rollout has installed {back}, so the former versions of minions are not "
+            "known. Nothing was started; name the version to go to, with 'allow_downgrade=True'."
         )
     return listed
 
@@ -187,9 +186,9 @@ def check(
     clock: Callable[[], float] = time.time,
 ) -> list[str]:
     """
-    Return what has changed since a plan was made. Raise InputError if it cannot be run any more.
+    Return the changes since a plan was made. Raise InputError if it cannot be run any more.
 
-    The engine checks again what matters when it begins.
+    The engine checks the important ones again when it begins.
     """
     age = clock() - found.created
     if age > most_age:
@@ -210,8 +209,8 @@ def check(
     if gone:
         changed += [f"{minion}: does not belong to the target any more" for minion in gone]
         raise InputError(
-            f"{'; '.join(changed[:10])}. Nothing was started: the plan {found.id} is about other "
-            "minions than its target means now. Make a new plan."
+            f"{'; '.join(changed[:10])}. Nothing was started: the target of the plan {found.id} "
+            "matches other minions now. Make a new plan."
         )
     answers = ask(opts, found.minions, "safeupdate.report", (), REPORT_TIMEOUT)
     for minion in found.minions:
@@ -241,13 +240,13 @@ def _changed(found: Plan, minion: str, said: Mapping[str, Any]) -> list[str]:
     return []
 
 
-# -- who is meant ----------------------------------------------------------------------------
+# -- targets ---------------------------------------------------------------------------------
 
 
 def _members(
     opts: Mapping[str, Any], wanted: Request
 ) -> tuple[dict[str, list[str]], dict[str, Facts]]:
-    """Return the minions of each group, and those of whom the master does not know enough."""
+    """Return the minions of each group, and minions about which the master knows too little."""
     members: dict[str, list[str]] = {}
     unknown: dict[str, Facts] = {}
     for group in wanted.groups:
@@ -259,8 +258,8 @@ def _members(
         unknown |= dict.fromkeys(nobody, Facts(problem=problem))
         unknown |= {
             minion: Facts(
-                problem=f"nothing is known of its grains or pillar, so whether {group.name} means "
-                "it is not known either; have it answer 'saltutil.refresh_grains' first, or name it"
+                problem="its grains or pillar are not known, so nobody knows if it belongs to "
+                f"{group.name}; run 'saltutil.refresh_grains' there first, or name it"
             )
             for minion in maybe
         }
@@ -268,7 +267,7 @@ def _members(
 
 
 def _refuse_nobody(opts: Mapping[str, Any], wanted: Request) -> None:
-    """Raise InputError if somebody is to be left alone whom nobody knows: it may be a mistake."""
+    """Raise InputError if an unknown minion is to be left out: it may be misspelt."""
     odd = sorted(wanted.exclude - accepted(opts)) if wanted.exclude else []
     if odd:
         raise InputError(
@@ -279,7 +278,7 @@ def _refuse_nobody(opts: Mapping[str, Any], wanted: Request) -> None:
 
 
 def _named(group: Group) -> set[str]:
-    """Return whom a group names; nobody if it is another kind of target."""
+    """Return the minions that a group names; empty for another kind of target."""
     if group.tgt_type != "list":
         return set()
     return set(group.target.split(",") if isinstance(group.target, str) else group.target)
@@ -289,7 +288,7 @@ def _target(group: Group) -> str | list[str]:
     return list(group.target) if isinstance(group.target, tuple) else group.target
 
 
-# -- what minions say --------------------------------------------------------------------------
+# -- answers of minions ------------------------------------------------------------------------
 
 
 def _facts(
@@ -299,7 +298,7 @@ def _facts(
     before: Mapping[str, str],
     ask: Ask,
 ) -> dict[str, Facts]:
-    """Return what is known of the minions that answer."""
+    """Return the facts about the minions that answer."""
     asked = [minion for minion in minions if minion not in wanted.exclude]
     if wanted.back:
         asked = [minion for minion in asked if minion in before]
@@ -338,14 +337,14 @@ def _described(answer: object, unsupported: str = "") -> Facts:
     )
     phase = str(answer.get("phase") or "idle")
     under_way = phase in _PHASES and not Phase(phase).final
-    # It would hold all other questions until that is over.
+    # The minion would hold all other questions until the update is over.
     busy = f"an update is under way there ({phase})" if under_way else ""
     held = one_line(answer.get("held") or "")[:_LONGEST]
     return Facts(version=version, installed=installed, extension=extension, busy=busy, held=held)
 
 
 def _checked(known: Facts, answer: object) -> Facts:
-    """Return what the pre-flight of a minion has found."""
+    """Return the facts with the result of a minion's pre-flight."""
     problem = held = ""
     steps: tuple[str, ...] = ()
     if answer is None:
@@ -372,17 +371,16 @@ def _listed(value: object) -> Iterable[Any]:
 
 
 def _usual_seconds(store: Store) -> float:
-    """Return what a minion usually takes, by the newest rollouts; 0 if there is none."""
+    """Return the usual seconds of a minion, from the newest rollouts; 0 without any."""
     seconds = [outline.usual for outline in store.outlines().values() if outline.usual]
     return statistics.median(seconds[-_HISTORY:]) if seconds else 0.0
 
 
 def requested(store: Store, target: object, tgt_type: str, wanted: Mapping[str, Any]) -> Request:
     """
-    Return what is asked for: a target, or ``groups`` among the settings.
+    Return the request: with a target, or with ``groups`` among the settings.
 
-    With ``back`` among them, it is what takes that rollout back, for a part of it if there is a
-    target.
+    With ``back`` among them, it takes that rollout back, or a part of it if there is a target.
     """
     settings = dict(wanted)
     if settings.get("back"):

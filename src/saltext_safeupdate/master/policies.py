@@ -1,7 +1,8 @@
 """
-The policy of this master: read from its file, compared with the fleet, and brought about.
+The policy of this master: it is read from its file, compared with the fleet, and carried out.
 
-A step begins at most one rollout, by the same way as a person does. So whatever stops a rollout
+
+A step begins at most one rollout, in the same way as a person. So anything that stops a rollout
 stops the policy: quarantine, holds, windows, pre-flights, limits, and another rollout.
 """
 
@@ -28,13 +29,13 @@ from .alone import alone
 from .newest import Ask, of_series
 from .store import Store
 
-# The option of the master that names the file, and where it is by default, beside its own file.
+# The option of the master that names the file, and the default, next to the master's own file.
 OPTION = "safeupdate_policy"
 PLACE = os.path.join("safeupdate", "policy.yml")
-# Seconds that minions have to say what runs on them.
+# Seconds that minions have to report their versions.
 REPORT_TIMEOUT = 30.0
 _LOCK = "policy.lock"
-_BUSY = "The policy is being applied by another process just now. Nothing was started."
+_BUSY = "Another process is applying the policy. Nothing was started; try again later."
 
 
 def path_of(opts: Mapping[str, Any]) -> str:
@@ -47,9 +48,9 @@ def path_of(opts: Mapping[str, Any]) -> str:
 
 def read(opts: Mapping[str, Any]) -> Policy | None:
     """
-    Return the policy; None if there is none.
+    Return the policy; None without a file.
 
-    Raises InputError if somebody else could write it, or if it is not understood as a whole.
+    Raises InputError if others could write to it, or if any part of it is not understood.
     """
     path = path_of(opts)
     try:
@@ -66,8 +67,8 @@ def read(opts: Mapping[str, Any]) -> Policy | None:
         if told.st_uid not in (0, os.geteuid()) or told.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
             raise _broken(
                 path,
-                "others than the user of the master may write to it. Let root own it, and nobody "
-                "else write to it",
+                "others than the user of the master may write to it. Let root own it, and allow "
+                "nobody else to write to it",
             )
         try:
             return policy.parse(salt.utils.yaml.safe_load(file))
@@ -79,8 +80,8 @@ def read(opts: Mapping[str, Any]) -> Policy | None:
 
 def _broken(path: str, why: str) -> InputError:
     return InputError(
-        f"The policy {path} is of no use: {why.rstrip('.')}. Nothing was started; mend it, and "
-        "'salt-run safeupdate.policy' shows what it means."
+        f"The policy {path} cannot be used: {why.rstrip('.')}. Nothing was started; correct it, "
+        "then check it with 'salt-run safeupdate.policy'."
     )
 
 
@@ -95,10 +96,10 @@ def step(
     order: Callable[..., object] = orders.order,
 ) -> dict[str, Any]:
     """
-    Return how the fleet stands by the policy; with *apply*, begin the rollout that comes next.
+    Return the status of the fleet by the policy; with *apply*, begin the next rollout.
 
-    *by* is who asks for it. Raises InputError if the policy is missing or broken, and
-    LockHeldError if another process applies it just now; nothing was started then.
+    *by* is the person. Raises InputError if the policy is missing or broken, and
+    LockHeldError if another process is applying it; then nothing was started.
     """
     found = read(opts)
     if found is None:
@@ -140,7 +141,7 @@ def _begin(
     clock: Callable[[], float],
     order: Callable[..., object],
 ) -> tuple[str, str, list[Standing]]:
-    """Begin the first rollout that can; return its group, its name, and how all stand then."""
+    """Begin the first possible rollout; return its group, its name, and the status of all."""
     groups = {group.name: group for group in found.groups}
     told = list(standings)
     for each in policy.following(standings):
@@ -162,7 +163,7 @@ def _begin(
         except SafeUpdateError as err:
             told[place] = replace(each, waits=one_line(err))
             if name and not isinstance(err, InputError):
-                # It may have begun all the same, and there is one at a time.
+                # It may have begun nevertheless, and there is one at a time.
                 break
         else:
             return each.group, name, told
@@ -170,23 +171,23 @@ def _begin(
 
 
 def request_of(group: Group, standing: Standing) -> Request:
-    """Return the rollout that brings those along who are to be."""
+    """Return the request for the rollout that updates the minions of a standing."""
     named = Target(group.name, standing.bring, "list")
     wanted = replace(group.wanted, groups=(named,), version=standing.version, exclude=frozenset())
-    # The next step brings them along; all others would wait meanwhile.
+    # The next step includes late minions; all others would wait meanwhile.
     return replace(wanted, leave_late=True)
 
 
-# -- what is known -------------------------------------------------------------------------
+# -- data ----------------------------------------------------------------------------------
 
 
 def wanted(
     opts: Mapping[str, Any], minions: Iterable[str]
 ) -> tuple[dict[str, tuple[str, str]], str]:
     """
-    Return what these minions are to run by the policy, each with its group, and what is wrong.
+    Return the versions of these minions by the policy, with their groups, and its mistakes.
 
-    A pinned series is left out: nobody is asked here which its newest version is.
+    A series is left out: no minion is asked here for its newest version.
     """
     try:
         found = read(opts)
@@ -212,7 +213,7 @@ def _members(
 
 
 def _known(opts: Mapping[str, Any], found: Policy, store: Store, ask: Ask, now: float) -> Known:
-    """Ask the minions of all groups what runs there, and gather what else decides."""
+    """Ask the minions of all groups for their versions, and collect all other data."""
     members, unsure = _members(opts, found)
     everybody = sorted({minion for minions in members.values() for minion in minions})
 
@@ -233,7 +234,7 @@ def _known(opts: Mapping[str, Any], found: Policy, store: Store, ask: Ask, now: 
     )
     records, heard = stock.asked(everybody, REPORT_TIMEOUT) if everybody else ({}, frozenset())
     under_way = list(store.under_way())
-    # While a rollout is under way none begins, so nobody has to look into repositories.
+    # While a rollout is under way none begins, so repositories need not be read.
     looks = found.enabled and (found.side_by_side or not under_way)
     newest = _newest(opts, found, members, heard, ask) if looks else {}
     goals = {group.wanted.version or group.wanted.extension for group in found.groups}
@@ -263,9 +264,9 @@ def _newest(
     ask: Ask,
 ) -> dict[str, str]:
     """
-    Return the newest version of each series that is pinned, as far as minions can install it.
+    Return the newest version of each series of a group, as far as minions can install it.
 
-    Those of all groups that are pinned to it are asked: a group of one would decide for the others.
+    Minions of all groups with that series are asked: one small group must not decide for others.
     """
     meant: dict[str, dict[str, str]] = {}
     there = set(heard)

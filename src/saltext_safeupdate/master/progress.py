@@ -1,8 +1,9 @@
 """
-A rollout in the terminal of whoever watches it.
+A rollout in a terminal.
 
-Watching changes nothing: the rollout goes on without a terminal, and Ctrl-C ends the watching
-only.
+
+Watching changes nothing: the rollout continues without a terminal, and Ctrl-C only ends the
+display.
 """
 
 from __future__ import annotations
@@ -35,15 +36,15 @@ __all__ = [
 # Seconds between two looks.
 INTERVAL = 1.0
 COLOURS = {"good": "32", "bad": "31", "work": "36", "dim": "2"}
-# The cursor to the first column of the line that many lines up, and all below it erased.
+# Move the cursor that many lines up, to the first column, and erase everything below it.
 BACK, ERASE = "\x1b[{}F", "\x1b[J"
 
 
-# Seconds for which a rollout that nobody looks after is followed: its master may be restarted.
+# Seconds for which a rollout that no engine drives is shown: its master may be restarting.
 _ALONE = 300.0
 _UNATTENDED = (
-    "\nNo longer watched: no engine looks after the rollout. Nobody begins meanwhile, and who has "
-    "begun goes on. 'salt-run safeupdate.status' says why; once the engine runs, it goes on.\n"
+    "\nNo longer shown: no engine drives the rollout. No minion begins meanwhile, and those that "
+    "have begun continue. 'salt-run safeupdate.status' says why. It continues once one runs.\n"
 )
 
 
@@ -55,11 +56,11 @@ def follow(
     interval: float = INTERVAL,
 ) -> int:
     """
-    Show a rollout until it has ended, or has stopped and nobody is at work; return its exit status.
+    Show a rollout until it ends, or has stopped and no minion is at work; return its exit status.
 
-    *read* returns the summary as it is now. *out* is drawn on anew if it is a terminal; otherwise
-    it gets a line for each change. Ctrl-C ends the watching: the status is then that of the
-    moment, 3 if the rollout is under way. So it is if nobody looks after the rollout for minutes.
+    *read* returns the present summary. A terminal *out* is drawn again each time; any other gets a
+    line for each change. Ctrl-C ends the display: then the exit status is the present one, 3 if
+    the rollout is under way. The same happens if no engine drives the rollout for minutes.
     """
     show = Screen(out).show if _draws(out) else Lines(out).show
     found = read()
@@ -79,7 +80,7 @@ def follow(
             name = clean(found["rollout"])
             _write(
                 out,
-                f"\nNo longer watched; the rollout goes on. 'salt-run safeupdate.status {name}' "
+                f"\nNo longer shown; the rollout continues. 'salt-run safeupdate.status {name}' "
                 f"shows it, 'salt-run safeupdate.abort {name}' ends it.\n",
             )
     return int(found["exit_status"])
@@ -87,9 +88,9 @@ def follow(
 
 def for_person(opts: Mapping[str, Any]) -> bool:
     """
-    Tell whether what a runner returns is for a person at a terminal, and for no program.
+    Return whether the answer of a runner is for a person at a terminal, and not for a program.
 
-    Then it is called by ``salt-run`` itself, and nobody has asked for a form of output.
+    Then ``salt-run`` itself calls it, and nobody has asked for a form of output.
     """
     called = str(opts.get("fun") or "").startswith("safeupdate.")
     return called and not opts.get("async") and not opts.get("output")
@@ -97,16 +98,16 @@ def for_person(opts: Mapping[str, Any]) -> bool:
 
 def watched(opts: Mapping[str, Any]) -> TextIO:
     """
-    Return where a runner shows how it goes: nowhere, if nobody sees it.
+    Return the file on which a runner shows its progress; if nobody sees it, one that drops all.
 
-    What it returns has the standard output to itself: programs read that.
+    Only the answer is written to the standard output, because programs read that.
     """
     called = str(opts.get("fun") or "").startswith("safeupdate.")
     return sys.stderr if called and not opts.get("async") else io.StringIO()
 
 
 def say_that_minions_are_asked(opts: Mapping[str, Any], minions: int, timeout: float) -> None:
-    """Tell whoever waits for a plan what it takes so long for."""
+    """Tell a person why a plan takes so long."""
     _write(
         watched(opts),
         f"Asking {minions} minions whether they can be updated, for {seconds(timeout)} at most; "
@@ -127,12 +128,12 @@ def listed_text(found: Mapping[str, Mapping[str, Any]], zone: object = UTC) -> s
 
 
 def policy_text(found: Mapping[str, Any], zone: object = UTC) -> str:
-    """Return how a fleet stands by its policy as text; see :func:`..fleet.text.shown`."""
+    """Return the status of a fleet by its policy as text; see :func:`..fleet.text.shown`."""
     return policy_lines(found, zone)
 
 
 def _stands(found: Mapping[str, Any]) -> bool:
-    """Tell whether nothing more happens unless somebody does something. A pause is one's wish."""
+    """Return whether nothing more happens unless somebody acts. A pause was somebody's wish."""
     active = any(wave["active"] for wave in found["waves"])
     return found["exit_status"] in (0, 1) or (found["mode"] == "stopped" and not active)
 
@@ -151,7 +152,7 @@ class Lines:
 
 
 class Screen:
-    """Draws the whole over what it drew before, as large as the terminal is."""
+    """Draws the rollout over its last drawing, as large as the terminal."""
 
     def __init__(self, out: TextIO) -> None:
         self._out = out
@@ -160,7 +161,7 @@ class Screen:
 
     def show(self, found: Mapping[str, Any]) -> None:
         size = os.get_terminal_size(self._out.fileno())
-        # Of a terminal that does not know its size, the usual one is taken.
+        # A terminal that does not know its size gets the usual one.
         width, height = size.columns or 80, size.lines or 24
         drawn = lines(found)
         if len(drawn) >= height:
@@ -172,7 +173,7 @@ class Screen:
         self._drawn = len(drawn)
 
     def _line(self, line: Line, width: int) -> str:
-        """Return a line that takes one line of the terminal."""
+        """Return a line that fits one line of the terminal."""
         told = []
         for part, kind in line:
             kept = fitting(part, width)
@@ -187,7 +188,7 @@ def _draws(out: TextIO) -> bool:
 
 
 def _write(out: TextIO, told: str) -> None:
-    """Write what the encoding of *out* can say; the rest as question marks."""
+    """Write *told*; characters that the encoding of *out* lacks become question marks."""
     encoding = out.encoding or "ascii"
     out.write(told.encode(encoding, "replace").decode(encoding))
     out.flush()
@@ -195,7 +196,7 @@ def _write(out: TextIO, told: str) -> None:
 
 @contextmanager
 def _interruptible() -> Iterator[None]:
-    """Have Ctrl-C raise KeyboardInterrupt: Salt's own handler ends the program with success."""
+    """Let Ctrl-C raise KeyboardInterrupt: Salt's own handler ends the program with success."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -3,7 +3,7 @@ The master's own questions to minions, and their authenticated answers.
 
 The engine publishes a question under a JID that it has made itself, to minions that it names.
 An answer counts if the minion was asked, has not answered yet, and sent it itself: workers take it
-where the channel has checked who sends (:mod:`.hooks`). The job cache and the event bus decide
+after the channel has verified the sender (:mod:`.hooks`). The job cache and the event bus decide
 nothing.
 """
 
@@ -27,7 +27,7 @@ from .calls import Call, Calls, call
 
 log = logging.getLogger(__name__)
 
-# What minions are asked. Only returns of these are passed on to the engine.
+# The functions that minions are asked. Only their returns are passed on to the engine.
 FUNCTIONS = frozenset(
     f"safeupdate.{name}"
     for name in (
@@ -43,11 +43,11 @@ FUNCTIONS = frozenset(
         "withdraw",
     )
 )
-# Minions of one publication: every minion of the master gets all their names.
+# The most minions of one publication: every minion of the master gets all their names.
 MOST_MINIONS = 200
-# Seconds from one publication to the next: so many answers a second come at most.
+# Seconds between two publications, which limits the answers a second.
 PACE = 0.2
-# Bytes of all answers to one question of a runner.
+# The most bytes of all answers to one question of a runner.
 MOST_BYTES = 256 << 20
 ASK = "ask"
 # What is said if nobody could be asked: that is no silence of minions.
@@ -64,7 +64,7 @@ Publish = Callable[[str, Sequence[str], str, Sequence[Any]], object]
 
 @dataclass
 class _Question:
-    """What is asked, and of how many publications the answers are still awaited."""
+    """A question, and the number of publications whose answers are still awaited."""
 
     fun: str
     arg: Sequence[Any]
@@ -84,9 +84,9 @@ class _Published:
 
 class Questions:
     """
-    Asks minions, as the engine of the master does.
+    Asks minions, for the engine of the master.
 
-    *publish* publishes a function under a JID to minions, *jid* makes a JID. Times are those of
+    *publish* publishes a function under a JID to minions, *jid* makes a JID. Times are from
     *clock*, which must not jump.
     """
 
@@ -126,9 +126,9 @@ class Questions:
         """
         Ask minions, at once or a little later: many are asked in several publications.
 
-        *heard* gets each answer, packed, with the minion whose it is; *over* is called when all
-        have answered or had *timeout* seconds. *refused* gets why some of them could not be asked:
-        they are none that do not answer. What is *urgent* is published before the rest.
+        *heard* gets each packed answer with its minion; *over* is called when all have answered or
+        had *timeout* seconds. *refused* gets the reason why some of them could not be asked: these
+        are not minions that do not answer. An *urgent* question is published before others.
         """
         names = sorted(set(minions))
         question = _Question(fun, arg, timeout, heard, over, refused)
@@ -141,7 +141,7 @@ class Questions:
     def heard(self, notes: Iterable[Sequence[Any]]) -> None:
         """Take notes of the workers: each is a part of an answer."""
         for note in notes:
-            # The first line that an engine reads may be the end of one of an earlier engine.
+            # The first line that an engine reads may be the end of an earlier engine's line.
             if list(map(type, note)) != [str, str, str, int, int, str]:
                 continue
             jid, minion, token, number, count, text = note
@@ -158,7 +158,7 @@ class Questions:
                 self._end(jid)
 
     def tick(self) -> None:
-        """Publish what is due, and give up waiting where it is time."""
+        """Publish questions that are due, and stop waiting if the time is up."""
         now = self._clock()
         for jid in [jid for jid, published in self._open.items() if now >= published.until]:
             self._end(jid)
@@ -169,7 +169,7 @@ class Questions:
 
     def _send(self, question: _Question, minions: list[str]) -> None:
         jid = self._jid()
-        # Before it goes out: an answer may be there as soon as it has.
+        # Before it is published: an answer may come at once.
         self._open[jid] = _Published(question, self._clock() + question.timeout, set(minions))
         try:
             self._publish(jid, minions, question.fun, question.arg)
@@ -191,10 +191,10 @@ class Questions:
 @dataclass
 class _Asked:
     """
-    What a runner has asked, and what was answered since that was written down last.
+    The question of a runner, and the answers since the last time they were written down.
 
-    The *number* is that of a call in the account with this *file*: in another one it is another's.
-    *why* says why minions could not be asked, if somebody was *heard* or not.
+    *number* is the call in the account with this *file*: in another file it is another call. *why*
+    says why minions could not be asked, whether or not somebody was *heard*.
     """
 
     number: int
@@ -223,7 +223,7 @@ class _Asked:
 
 
 class Asker:
-    """Has questions of runners asked, in the engine, and writes the answers down for them."""
+    """Asks questions of runners, in the engine, and writes the answers down for them."""
 
     def __init__(self, questions: Questions, calls: Calls) -> None:
         self._questions = questions
@@ -231,7 +231,7 @@ class Asker:
         self._open: list[_Asked] = []
 
     def take(self, call: Call) -> None:
-        """Ask what a runner asks. Its data is a runner's, so it is what :func:`ask` wrote."""
+        """Ask the question of a runner. Only :func:`ask` writes its data, so it is sound."""
         given, asked = call.given, _Asked(call.number, self._file())
         self._open.append(asked)
         self._questions.put(
@@ -245,11 +245,11 @@ class Asker:
         )
 
     def tick(self) -> None:
-        """Write down what has been answered."""
+        """Write the answers down."""
         file = self._file() if self._open else 0
         for asked in self._open[:]:
             if file and asked.file != file:
-                # Somebody has removed the account: whoever waited is told that it is gone.
+                # Somebody has removed the account: the waiting runner sees that it is gone.
                 self._open.remove(asked)
                 continue
             if asked.answers:
@@ -274,12 +274,12 @@ def ask(
     pause: Callable[[float], None] = time.sleep,
 ) -> dict[str, object]:
     """
-    Have the engine of this master ask minions; return their own answers, by minion.
+    Let the engine of this master ask minions; return their own answers, by minion.
 
-    It is for processes of runners: they wait for all answers, *timeout* seconds at most. Who has
-    not answered is missing; what is no answer, such as an error, is a :class:`replies.Failed`.
-    *arg* are the arguments, by place or by name. Raises InputError for a function that minions
-    are not asked, SafeUpdateError if the engine is not there, or the master does not publish it.
+    It is for processes of runners: they wait for all answers, at most *timeout* seconds. Minions
+    without an answer are missing; an error is a :class:`replies.Failed`. *arg* are the arguments,
+    by place or by name. Raises InputError for a function that minions are not asked,
+    SafeUpdateError without an engine, or if the master does not publish it.
     """
     if fun not in FUNCTIONS:
         raise InputError(f"Minions are not asked {fun}.")
@@ -289,7 +289,7 @@ def ask(
     by_place = [{"__kwarg__": True, **arg}] if isinstance(arg, Mapping) else list(arg)
     calls = Calls(Account(accounts.path_of(opts)))
     given = {"minions": names, "fun": fun, "arg": by_place, "timeout": timeout}
-    # The engine publishes a part of them after the other.
+    # The engine publishes one part of them after the other.
     patience = timeout + 2 * PACE * (len(names) / MOST_MINIONS)
     _, answers = call(calls, ASK, given, patience, clock=clock, pause=pause)
     return {minion: replies.unpack(packed) for minion, packed in answers}

@@ -16,7 +16,7 @@ from .calls import Calls, call
 
 log = logging.getLogger(__name__)
 
-# What runners ask of the engine.
+# The call of runners to the engine.
 REDELIVER = "redeliver"
 
 
@@ -52,8 +52,8 @@ class Redelivery:
 
     def question(self, jid: str, minions: Sequence[str], fun: str, arg: Sequence[Any]) -> None:
         """Publish a question of the engine under this JID."""
-        # People look in the job cache for what was done to minions. What only looks at them, every
-        # few seconds, is not worth a place there.
+        # People look in the job cache for changes of minions. Questions every few seconds, which
+        # only look at minions, should not fill it.
         looks = not functions.is_recorded(fun) and fun not in functions.CHANGING
         more = {QUESTION: True, **({"nocache": True} if looks else {})}
         self._client.pub(list(minions), fun, list(arg), tgt_type="list", jid=jid, **more)
@@ -62,9 +62,9 @@ class Redelivery:
         self, number: int, jid: str, minions: Iterable[str], times: Mapping[str, int]
     ) -> list[str]:
         """
-        Publish a job again, under its JID, to these minions; return those that are there.
+        Publish a job again, under its JID, to these minions; return the ones that are there.
 
-        The request server publishes what the account says; from here it only gets a ticket.
+        The request server takes the publication from the account; this only gives it a ticket.
         """
         wanted = sorted(minions)
         ticket = self._account.ticket(number, wanted, times)
@@ -84,7 +84,7 @@ def redeliver(
     clock: Callable[[], float] = time.monotonic,
     pause: Callable[[float], None] = time.sleep,
 ) -> dict[str, Any]:
-    """Have the engine of this master ask the minions, and return its report."""
+    """Let the engine of this master ask the minions, and return its report."""
     given = {"minions": list(minions), "timeout": timeout}
     report, _ = call(calls, REDELIVER, given, timeout, clock=clock, pause=pause)
     return report

@@ -1,4 +1,4 @@
-"""What speaks against a rollout, whoever finds it: the runner that plans, or the engine."""
+"""Refusals of a rollout, by the runner that plans it, or by the engine."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from ..fleet.rollout import LEFT, Mode, Rollout, said
 
 
 def refuse_kept(quarantined: Mapping[str, str], *wanted: str) -> None:
-    """Raise InputError for a version that is kept from everybody."""
+    """Raise InputError for a version that is kept from all minions."""
     for version in wanted:
         kept, because = versions.kept_from_all(quarantined, version)
         if not kept:
             continue
         raise InputError(
-            f"{version} is in quarantine: {because}. Nothing was started; if it is sound after "
-            f"all, salt-run safeupdate.allow \"'{kept}'\" allows it again."
+            f"{version} is in quarantine: {because}. Nothing was started; if the version is good "
+            f"after all, salt-run safeupdate.allow \"'{kept}'\" allows it again."
         )
 
 
 def refuse_unkept(quarantined: Iterable[str], version: str) -> None:
-    """Raise InputError: a version that is to be allowed was not in quarantine."""
+    """Raise InputError: the version to allow is not in quarantine."""
     there = ", ".join(sorted(quarantined)) or "nothing"
     raise InputError(
         f"{version} is not in quarantine under that name, so nothing was allowed. In quarantine "
@@ -32,7 +32,7 @@ def refuse_unkept(quarantined: Iterable[str], version: str) -> None:
 
 
 def note_allowed(found: Rollout, allowed: Mapping[str, Mapping[str, Any]]) -> None:
-    """Have a rollout that goes on say who has allowed its version since it began."""
+    """Note in a resumed rollout who has allowed its version since it began."""
     for version, told in allowed.items():
         at, line = float(told["at"]), f"{version} was allowed again{said(str(told['by']))}"
         ours = any(versions.stand_for_each_other(version, each) for each in found.versions)
@@ -55,35 +55,35 @@ def refuse_beside(other: Rollout, minions: Iterable[str], now: float) -> None:
 
 
 def refuse_aborting(found: Rollout) -> None:
-    """Raise InputError for a rollout that only comes to its end."""
+    """Raise InputError for a rollout that is being aborted."""
     if found.mode is Mode.ABORTING:
         raise InputError(
-            f"The rollout {found.plan.id} is being aborted: whoever has begun comes to its end, "
-            "and nobody else is started. Nothing was changed; make a new plan after that."
+            f"The rollout {found.plan.id} is being aborted: minions that have begun come to their "
+            "end, and no other begins. Nothing was changed; make a new plan after that."
         )
 
 
 def driven_by_other(name: str, owner: str, own: str) -> str:
-    """Return what to tell of a rollout that another engine drives, and not *own*."""
+    """Return the message about a rollout that another engine drives, and not *own*."""
     if shown(owner) == shown(own):
         return (
             f"The rollout {name} was begun by this master with another account, or by another "
-            "master of this name. If there is none, the account was lost, and nobody drives it: "
-            f"'salt-run safeupdate.resume {name} take_over=True' goes on with it."
+            "master of this name. Without another one, the account was lost, and nobody drives it: "
+            f"'salt-run safeupdate.resume {name} take_over=True' continues it."
         )
     return (
         f"The rollout {name} is driven by {shown(owner)}; ask there. If that master is gone for "
-        f"good, 'salt-run safeupdate.resume {name} take_over=True' has this one go on with it."
+        f"good, 'salt-run safeupdate.resume {name} take_over=True' continues it on this one."
     )
 
 
 def shown(owner: str) -> str:
-    """Return an owner as people know it."""
+    """Return the name of an owner for people."""
     return owner.rpartition("/")[0] or owner or "nobody"
 
 
 def failed(found: Rollout, wanted: Iterable[str]) -> list[str]:
-    """Return the minions to try again: those that are named, else all that have failed."""
+    """Return the minions to try again: the named ones, or all that have failed."""
     names = list(wanted)
     if unknown := sorted(set(names) - set(found.minions)):
         raise InputError(f"{', '.join(unknown)} do not belong to the rollout {found.plan.id}.")

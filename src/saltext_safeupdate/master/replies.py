@@ -1,8 +1,9 @@
 """
-What minions return to our own questions: made small by a worker, put together by the engine.
+Returns of minions to our own questions: a worker shortens and splits them, the engine joins them.
 
-An answer goes through a pipe of its own, in notes that are written whole or not at all. Whatever
-a minion returns, what is kept of it is plain data, at most so deep and so large.
+
+An answer goes through a pipe of its own, in notes that are written whole or not at all. Only plain
+data of a limited depth and size is kept, whatever a minion returns.
 """
 
 from __future__ import annotations
@@ -19,34 +20,34 @@ from typing import Any
 
 from .notes import Notes, Share
 
-# Of one answer, at most: values, how deep they lie, and characters in all and of one text.
+# Limits of one answer: values, their depth, and characters in all and of one text.
 MOST_VALUES, DEEPEST, MOST_TEXT, LONGEST = 5000, 8, 64 << 10, 4000
-# Characters of one part of an answer, which has to fit into a note, and parts of an answer.
+# The most characters of one part of an answer, which has to fit into a note, and the most parts.
 _PART, MOST_PARTS = 2400, 48
-# Bytes of an unpacked answer: JSON may take twelve for one character.
+# The most bytes of an unpacked answer: JSON may take twelve for one character.
 _MOST_UNPACKED = 1 << 20
-# Answers of one minion to one question that may come at once.
+# The most answers of one minion to one question that may come at once.
 MOST_AT_ONCE = 4
-# Bytes that one worker passes on for one minion in a second.
+# The most bytes that one worker passes on for one minion in a second.
 MOST_A_SECOND = 256 << 10
-# What a terminal would obey, in a text that a minion has chosen.
+# Characters that a terminal would obey, in a text of a minion.
 _CONTROLS = {code: "?" for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
 
 
 class Failed(str):
-    """What a minion said instead of an answer: it has no such function, or an error."""
+    """The text of a minion instead of an answer: it has no such function, or an error."""
 
 
 class TooLarge(ValueError):
-    """An answer is larger than any that is true."""
+    """An answer is larger than any true answer."""
 
 
 def of(load: Mapping[Any, Any], functions: Container[str]) -> tuple[str, str, str] | None:
     """
     Return JID, minion and packed answer of a minion's own return; None if it is no answer.
 
-    *load* is a return of which :func:`.notes.heard` has made a note: its ``id`` and ``jid`` are
-    sound, and the rest is of any shape. *functions* are those that are asked.
+    :func:`.notes.heard` has made a note of *load*: its ``id`` and ``jid`` are sound, and the rest
+    may have any shape. *functions* are the functions of our questions.
     """
     fun = load.get("fun")
     if not isinstance(fun, str) or fun not in functions:
@@ -55,8 +56,8 @@ def of(load: Mapping[Any, Any], functions: Container[str]) -> tuple[str, str, st
     try:
         answer = _Plain().copy(load.get("return"))
     except TooLarge as err:
-        good, answer = False, f"Its answer to {fun} is of no use: {err}."
-    # What fails returns a text. Salt also counts a mapping as failed in which "result" is empty.
+        good, answer = False, f"Its answer to {fun} cannot be used: {err}."
+    # A failed function returns a text. Salt also counts a mapping with an empty "result" as failed.
     good = good or isinstance(answer, dict)
     if not good and not isinstance(answer, str):
         answer = json.dumps(answer)
@@ -65,7 +66,7 @@ def of(load: Mapping[Any, Any], functions: Container[str]) -> tuple[str, str, st
 
 
 class _Plain:
-    """Copies data of any shape as plain data, within the bounds."""
+    """Copies data of any shape as plain data, within the limits."""
 
     def __init__(self) -> None:
         self._values, self._text = MOST_VALUES, MOST_TEXT
@@ -98,7 +99,7 @@ def unpack(packed: bytes) -> object:
     """
     Return the answer that a worker has packed: plain data, or :class:`Failed`.
 
-    What is no packed answer is a Failed, too.
+    Anything that is no packed answer is a Failed, too.
     """
     try:
         good, answer = _decoded(packed)
@@ -108,7 +109,7 @@ def unpack(packed: bytes) -> object:
 
 
 def _decoded(packed: bytes) -> tuple[bool, Any]:
-    """Return whether it is an answer, and what was said. Raises ValueError."""
+    """Return whether it is an answer, and its content. Raises ValueError."""
     unpacking = zlib.decompressobj()
     try:
         text = unpacking.decompress(packed, _MOST_UNPACKED)
@@ -129,7 +130,7 @@ class Sender:
     """
     Writes answers of minions to the engine, in a worker.
 
-    No minion takes more than its share of the pipe that *notes* is.
+    No minion takes more than its share of the pipe *notes*.
     """
 
     def __init__(self, notes: Notes, clock: Callable[[], float] = time.monotonic) -> None:
@@ -137,7 +138,7 @@ class Sender:
         self._share = Share(MOST_A_SECOND, clock)
 
     def send(self, jid: str, minion: str, text: str) -> bool:
-        """Say whether the answer was written; it never waits."""
+        """Write an answer; return whether it was written. It never waits."""
         parts = [text[at : at + _PART] for at in range(0, len(text), _PART)]
         if len(parts) > MOST_PARTS or not self._share.takes(minion, len(text)):
             return False
@@ -150,10 +151,10 @@ class Sender:
 
 class Receiver:
     """
-    Puts answers together in the engine.
+    Joins the parts of answers in the engine.
 
-    Only parts of answers that somebody waits for may be given to it: so many it keeps, and a few
-    that have begun of each minion.
+    Give it only parts of awaited answers: it keeps all of these, and a few incomplete ones of each
+    minion.
     """
 
     def __init__(self) -> None:
@@ -163,10 +164,10 @@ class Receiver:
         self, jid: str, minion: str, token: str, number: int, count: int, text: str
     ) -> bytes | None:
         """
-        Return the packed answer if this was its last part; None if more has to come.
+        Return the packed answer if this was its last part; None if more parts have to come.
 
-        *token* is that of the answer: several of one minion may come at once. What cannot be read
-        is no answer.
+        *token* identifies the answer: several of one minion may come at once. An unreadable part is
+        ignored.
         """
         answers = self._begun.setdefault((jid, minion), {})
         if number == 0:
@@ -175,7 +176,7 @@ class Receiver:
                 del answers[next(iter(answers))]
         parts = answers.get(token)
         if parts is None or len(parts) != number or not 0 < count <= MOST_PARTS:
-            # One before it did not fit into the pipe.
+            # An earlier part did not fit into the pipe.
             answers.pop(token, None)
             return None
         parts.append(text)
@@ -189,6 +190,6 @@ class Receiver:
         return None
 
     def forget(self, jid: str, minions: Iterable[str]) -> None:
-        """Drop what has come of answers that nobody waits for any more."""
+        """Drop parts of answers that nobody waits for any more."""
         for minion in minions:
             self._begun.pop((jid, minion), None)

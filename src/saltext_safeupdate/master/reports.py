@@ -1,4 +1,4 @@
-"""Rollouts of this master for files: as a page for people, and as metrics."""
+"""Rollouts of this master in files: as a page for people, and as metrics."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .store import Store
 
 # Seconds for which a rollout that has ended stays in the metrics.
 RECENT = 7 * 86400.0
-# As many of these: each has a series for each step and mode, and a policy begins many.
+# The most of these: each has a series for each step and mode, and a policy begins many.
 MOST_OVER = 50
 # The end of the names that textfile collectors read.
 METRICS = ".prom"
@@ -32,7 +32,7 @@ def write_report(
     clock: Callable[[], float] = time.time,
 ) -> str:
     """
-    Write the page of a rollout to a file and return its whole path.
+    Write the page of a rollout to a file and return its full path.
 
     Only the user of the master may read it, unless it is *public*. A file that is no report is
     replaced only by *force*. Raises InputError if there is no such rollout, or the file cannot
@@ -52,9 +52,9 @@ def metrics(
     store: Store, minions: Iterable[str] = (), *, clock: Callable[[], float] = time.time
 ) -> str:
     """
-    Return what runs on *minions*, and the rollouts of late that are not or just over, as metrics.
+    Return the versions on *minions*, and rollouts under way or recently over, as metrics.
 
-    Nobody is asked: what minions have answered last counts.
+    No minion is asked: the last answers count.
     """
     now = clock()
     unreadable, listed, over = 0, [], []
@@ -62,7 +62,7 @@ def metrics(
         try:
             outline = store.outline(name)
         except (InputError, RecordError):
-            # The metrics of the others are as true; how many are missing is one of them.
+            # The metrics of the others are still true; the number of unreadable ones is a metric.
             unreadable += 1
             continue
         if outline is not None and not outline.mode.final:
@@ -91,10 +91,10 @@ def write_metrics(
     clock: Callable[[], float] = time.time,
 ) -> str:
     """
-    Write the metrics to a file for everybody to read, and return its whole path.
+    Write the metrics to a file that all users may read, and return its full path.
 
-    Whoever reads it meanwhile sees the old or the new ones, whole. Raises InputError if the file
-    cannot be written, is none of ours, or has a name that no collector reads.
+    A reader sees either the old or the new ones, complete. Raises InputError if the file cannot be
+    written, holds something else, or has a name that no collector reads.
     """
     target = _target(path)
     if not target.endswith(METRICS):
@@ -123,7 +123,7 @@ def _target(path: str) -> str:
 
 
 def _is_other_file(path: str, mark: bytes) -> bool:
-    """Tell whether something is there that does not begin as ours do."""
+    """Return whether another file is there, with a different beginning from ours."""
     try:
         if not stat.S_ISREG(os.lstat(path).st_mode):
             raise InputError(f"{path} is no regular file, so it was left alone. Give another path.")

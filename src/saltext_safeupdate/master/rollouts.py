@@ -1,7 +1,8 @@
 """
-The engine's part of a rollout: look at it from time to time, store what follows, then do it.
+The engine's part of a rollout: look at it from time to time, store the next state, then act.
 
-What is not stored has not happened. A rollout that could not be stored is read again, and goes on
+
+Only the stored state has happened. A rollout that could not be stored is read again, and continues
 from there.
 """
 
@@ -44,33 +45,33 @@ from .store import Store
 
 log = logging.getLogger(__name__)
 
-# Seconds from one look at a rollout to the next at least, and how many times as long as it takes.
+# The least seconds between two looks at a rollout, and the least multiple of a look's own time.
 INTERVAL, SHARE = 1.0, 10.0
-# Seconds after which a rollout is stored although nothing has happened: so much of its own time
-# a killed master loses.
+# Seconds after which a rollout is stored although nothing has happened: the most of its own time
+# that it loses if the master is killed.
 SAVE_INTERVAL = 30.0
-# Seconds until rollouts are looked for again in a cache that was away.
+# Seconds until the engine looks for rollouts again in a cache that was away.
 LOAD_INTERVAL = 30.0
-# Seconds until it is looked for rollouts again that need not be kept any more.
+# Seconds between two looks for old rollouts to remove.
 TIDY_INTERVAL = 86400.0
-# Seconds from one complaint about a cache that is away to the next.
+# Seconds between two complaints about a cache that is away.
 COMPLAINT_INTERVAL = 60.0
 # The fact of the account that names this master in rollouts.
 OWNER = "owner"
 BEGIN, PAUSE, RESUME, RETRY, ABORT = "begin", "pause", "resume", "retry", "abort"
 ORDERS = (BEGIN, PAUSE, RESUME, RETRY, ABORT)
-# What the world is told when somebody has done that.
+# The events of these orders.
 _TOLD = {PAUSE: "paused", RESUME: "resumed", RETRY: "retrying", ABORT: "aborting"}
-# What is said of an order that fails by a mistake of ours.
+# The message about an order that fails because of a mistake of ours.
 _MISTAKEN = (
-    "The order was not carried out, by a mistake in this extension. What is stored counts: "
-    "'salt-run safeupdate.status' shows it. Other rollouts go on; the log of the master has more"
+    "The order failed because of a mistake in this extension. The stored state counts: "
+    "'salt-run safeupdate.status' shows it. Other rollouts continue; see the log of the master"
 )
 
 
 @dataclass
 class _Driven:
-    """A rollout that this engine drives. *stale*: it has to be read again before anything."""
+    """A rollout that this engine drives. *stale*: first it has to be read again."""
 
     rollout: Rollout
     reports: list[Report] = field(default_factory=list)
@@ -86,8 +87,8 @@ class Rollouts:
     """
     Drives the rollouts that this master owns.
 
-    *tell* fires an event: tag and data. *gates* asks what has to say yes. *clock* is the time of
-    day, *since_boot* one that does not jump.
+    *tell* fires an event: tag and data. *gates* asks gates. *clock* is the time of day,
+    *since_boot* a clock that does not jump.
     """
 
     def __init__(
@@ -112,11 +113,11 @@ class Rollouts:
 
     @property
     def idle(self) -> bool:
-        """There is nothing to look after."""
+        """No rollout has to be driven."""
         return not self._driven and self._load_at is None
 
     def tick(self) -> None:
-        """Look after what is due."""
+        """Drive the rollouts that are due."""
         now = self._since_boot()
         if self._load_at is not None and now >= self._load_at:
             self._load(now)
@@ -129,7 +130,7 @@ class Rollouts:
                 self._look(driven)
                 driven.next = now + max(INTERVAL, SHARE * (self._since_boot() - began))
 
-    # -- what is stored --------------------------------------------------------
+    # -- storing ---------------------------------------------------------------
 
     def _load(self, now: float) -> None:
         """Find the rollouts that an earlier engine of this master has left."""
@@ -160,7 +161,7 @@ class Rollouts:
                     self._load_at = now + LOAD_INTERVAL
                 continue
             if found is not None:
-                log.info("safeupdate: the rollout %s goes on", name)
+                log.info("safeupdate: the rollout %s continues", name)
                 self._driven[name] = _Driven(rollout.taken_up(found, self._clock()))
 
     def _tidy(self) -> None:
@@ -170,17 +171,17 @@ class Rollouts:
             log.warning("safeupdate: rollouts that are long over were not removed: %s", err)
             return
         if gone:
-            log.info("safeupdate: removed what is long over: %s", ", ".join(gone))
+            log.info("safeupdate: removed rollouts that are long over: %s", ", ".join(gone))
 
     def _save(self, driven: _Driven) -> None:
-        """Store a rollout. What cannot be stored is read again before anything else is done."""
+        """Store a rollout. If that fails, it is read again before anything else."""
         driven.stale = True
         self._store.save_rollout(driven.rollout)
         driven.stale = False
         driven.saved = self._since_boot()
 
     def _read_again(self, driven: _Driven) -> bool:
-        """Read what is stored; tell whether this engine still drives it."""
+        """Read the stored rollout; return whether this engine still drives it."""
         name = driven.rollout.plan.id
         found = self._store.rollout(name)
         driven.reports.clear()
@@ -216,13 +217,13 @@ class Rollouts:
             self._driven.pop(driven.rollout.plan.id, None)
 
     def _kept_from_all(self, found: Rollout) -> tuple[str, str]:
-        """Return what of its version is in quarantine by now, and why; empty if it is not."""
+        """Return the name of its version in the quarantine, and why; empty if it is not in it."""
         if not found.versions or found.mode.final or found.mode is Mode.ABORTING:
             return "", ""
         return versions.kept_from_all(self._store.quarantined(), *found.versions)
 
     def _stands(self, driven: _Driven, err: Exception) -> None:
-        """Note that a rollout could not be read, looked at or stored; say so once a minute."""
+        """Note that a rollout could not be read, driven or stored; log that once a minute."""
         driven.stale = True
         if self._may_complain(driven):
             name, trace = driven.rollout.plan.id, isinstance(err, MISTAKES)
@@ -235,7 +236,7 @@ class Rollouts:
         driven.complain_at = now + COMPLAINT_INTERVAL
         return True
 
-    # -- what is done ----------------------------------------------------------
+    # -- acting ----------------------------------------------------------------
 
     def _act(self, driven: _Driven, actions: Iterable[Action]) -> None:
         def heard(report: Report) -> None:
@@ -245,7 +246,7 @@ class Rollouts:
             self._quarantine(driven, action)
 
     def _quarantine(self, driven: _Driven, action: Quarantine) -> None:
-        """Keep a version from everybody. It is tried with each look until that is stored."""
+        """Keep a version from all minions. Each look repeats that until it is stored."""
         try:
             self._store.quarantine(action.version, action.because)
         except (SafeUpdateError, SaltException, OSError) as err:
@@ -261,10 +262,10 @@ class Rollouts:
             # Stored with the next look: an administrator may allow the version at any time.
             driven.saved = 0.0
 
-    # -- what people want ------------------------------------------------------
+    # -- orders of people ------------------------------------------------------
 
     def take(self, call: Call) -> dict[str, Any]:
-        """Do what a runner has ordered; return what came of it, or ``error``."""
+        """Carry out the order of a runner; return the outcome, or ``error``."""
         try:
             if call.what == BEGIN:
                 return self._begin(call.given)
@@ -277,7 +278,7 @@ class Rollouts:
             return {"error": f"{_MISTAKEN} ({told})", "input": False}
 
     def _begin(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Begin the rollout of a stored plan, unless something speaks against it."""
+        """Begin the rollout of a stored plan, unless something prevents it."""
         plan = self._store.plan(str(given["plan"]))
         if plan is None:
             raise InputError(f"There is no plan {given['plan']}. Nothing was started.")
@@ -301,7 +302,7 @@ class Rollouts:
         try:
             self._save(driven)
         except (SafeUpdateError, SaltException, OSError, *MISTAKES):
-            # It may be stored nevertheless: then it has begun, and nobody else would drive it.
+            # It may be stored nevertheless. Then it has begun, and nobody else would drive it.
             self._load_at = self._since_boot()
             raise
         self._driven[plan.id] = driven
@@ -317,9 +318,9 @@ class Rollouts:
         if what in (RESUME, RETRY):
             refuse_kept(self._store.quarantined(), *found.versions)
             note_allowed(found, self._store.allowed())
-        # Not before: a refusal leaves it to whoever drives it.
+        # Not before: after a refusal, its engine keeps driving it.
         self._driven[name] = driven
-        # If it cannot be stored it has not happened, and what is stored counts.
+        # If it cannot be stored it has not happened, and the stored state counts.
         driven.stale = True
         actions: list[Action] = []
         if what == PAUSE:
@@ -356,7 +357,7 @@ class Rollouts:
 
 
 def owner_of(account: Account, master: str) -> str:
-    """Return what names this master in rollouts: two masters of one ID are told apart."""
+    """Return the name of this master in rollouts; two masters with one ID differ."""
     owner = account.fact(OWNER)
     if not owner:
         owner = f"{master}/{secrets.token_hex(4)}"

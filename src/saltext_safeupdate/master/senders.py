@@ -1,8 +1,9 @@
 """
-Who sends what reaches the workers of a master: only whom its channel has verified.
+Only messages that its channel has verified reach the workers of a master.
 
-All that is taken from minions (:mod:`.hooks`, :mod:`.notes`, :mod:`.replies`) rests on it. It holds
-for the whole master, so also for what Salt itself does with a message.
+
+Everything that is taken from minions (:mod:`.hooks`, :mod:`.notes`, :mod:`.replies`) relies on
+that. It applies to the whole master, also to Salt's own use of a message.
 """
 
 from __future__ import annotations
@@ -15,15 +16,15 @@ from typing import Any
 
 log = logging.getLogger(__name__)
 
-# How messages come that the channel has dealt with: sealed, so it knows the sender, or in the
-# open, so no minion's word is taken from them.
+# Kinds of messages that the channel has verified: encrypted, so it knows the sender, or clear, so
+# they do not count as a minion's word.
 _KNOWN = ("aes", "clear")
-# Seconds from one line in the log to the next.
+# Seconds between two lines in the log.
 _COMPLAINT_INTERVAL = 60.0
 
 
 class Gate:
-    """Stands before the function by which a worker takes messages. *clock* must not jump."""
+    """Guards the function by which a worker takes messages. *clock* must not jump."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -31,7 +32,7 @@ class Gate:
         self._dropped = 0
 
     def before(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """Return what takes the place of *original*: it passes on what the channel has verified."""
+        """Return the replacement of *original*: it only passes verified messages on."""
 
         @functools.wraps(original)
         def _handle_payload(*args: Any, **kwargs: Any) -> Any:
@@ -43,20 +44,20 @@ class Gate:
         return _handle_payload
 
     def _tell(self) -> None:
-        """Log at most once a minute: whoever sends such messages must not fill the log."""
+        """Log at most once a minute: such messages must not fill the log."""
         self._dropped += 1
         now = self._clock()
         if now >= self._complain_at:
             log.warning(
                 "safeupdate: dropped %d messages that the channel has not verified. No minion of "
-                "Salt sends such messages; find out who on the network does.",
+                "Salt sends such messages; find out which host on the network does.",
                 self._dropped,
             )
             self._complain_at, self._dropped = now + _COMPLAINT_INTERVAL, 0
 
 
 def is_verified(payload: object) -> bool:
-    """Tell whether the channel has dealt with a message; what is none at all is left to Salt."""
+    """Return whether the channel has verified a message; anything else is left to Salt."""
     # Salt itself calls the function without a message, for its statistics.
     if not isinstance(payload, Mapping) or "enc" not in payload:
         return True
@@ -65,5 +66,5 @@ def is_verified(payload: object) -> bool:
 
 
 async def _nothing() -> tuple[dict[str, Any], dict[str, str]]:
-    """Answer as Salt does to a command that it does not have."""
+    """Return Salt's answer to an unknown command."""
     return {}, {"fun": "send_clear"}

@@ -1,4 +1,4 @@
-"""What runs on the minions of this master: asked of them, kept, compared, and repaired."""
+"""The versions on the minions of this master: asked for, stored, compared, and repaired."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ REPORT = "safeupdate.report"
 _TIMES = ("seen", "drifting")
 # Seconds between two questions to minions that are being repaired, and that they have to answer.
 LOOK_INTERVAL, ANSWER_TIMEOUT = 5.0, 30.0
-_UNSURE = "nothing is known of its grains or pillar, so whether it is meant is not known either"
+_UNSURE = "its grains or pillar are not known, so nobody knows if the target matches it"
 
-# Asks minions a function; returns their own authenticated answers by minion. See questions.ask.
+# Calls a function on minions; returns their own authenticated answers. See questions.ask.
 Ask = Callable[[list[str], str, Mapping[str, Any], float], Mapping[str, object]]
 
 
 def expected(opts: Mapping[str, Any], target: object, tgt_type: object) -> list[str]:
-    """Return the minions that are meant: their keys are accepted. Raises InputError if none is."""
+    """Return the targeted minions with accepted keys. Raises InputError if no minion matches."""
     if tgt_type not in TARGET_TYPES:
         raise InputError(f"There are no targets of the type {tgt_type!r}. Nothing was asked.")
     if not isinstance(target, str | list | tuple) or not target:
@@ -42,29 +42,29 @@ def expected(opts: Mapping[str, Any], target: object, tgt_type: object) -> list[
     found = targets.targeted(opts, target, str(tgt_type))
     if not found:
         raise InputError(
-            f"No minion with an accepted key is meant by {target!r} ({tgt_type}). Nothing was "
-            "asked; 'salt-key -l acc' lists them."
+            f"No minion with an accepted key matches {target!r} ({tgt_type}). Nothing was "
+            "asked; 'salt-key -l acc' lists the keys."
         )
     return found
 
 
 def only(given: object) -> tuple[str, ...]:
-    """Return which minions are to be shown, as :func:`.selection.parse` does."""
+    """Return which minions to show, as :func:`.selection.parse` does."""
     return selection.parse(given)
 
 
 def unsure(opts: Mapping[str, Any], target: object, tgt_type: object) -> list[str]:
-    """Return those of whom this master does not know whether they are meant."""
+    """Return the minions that the target may or may not match: the master does not know."""
     return targets.resolved(opts, target, str(tgt_type))[1]
 
 
 class Inventory:
     """
-    Asks minions what runs there, and tells what is not as it should be.
+    Asks minions for their versions, and reports drift.
 
-    *ask* asks them, *number* makes a number for a request that is higher than all before,
-    *master* is the version of this master, and *grains* returns those that it has of minions.
-    Times are in seconds.
+    *ask* asks them, *number* makes a higher number for a request than all before, *master* is the
+    version of this master, and *grains* returns the grains of minions that it has. Times are in
+    seconds.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class Inventory:
         self._store, self._ask, self._number, self._master = store, ask, number, master
         self._grains = grains
         self._clock, self._monotonic, self._pause = clock, monotonic, pause
-        # When minions were asked last, and who has answered; None if nobody was asked.
+        # When minions were asked last, and which have answered; None if none was asked.
         self._now = 0.0
         self._heard: set[str] | None = None
 
@@ -94,7 +94,7 @@ class Inventory:
         asks: bool = True,
         only: tuple[str, ...] = (),
     ) -> dict[str, Any]:
-        """Return what runs on these minions: the sums, and a row for each that is wanted."""
+        """Return the versions on these minions: the sums, and a row for each wanted one."""
         records = self._records(minions, timeout, asks=asks)
         rows = inventory.rows(records, minions, self._now, self._heard)
         drifted = {drift.minion for drift in self._drifts(minions, records)}
@@ -122,15 +122,15 @@ class Inventory:
         broken: str = "",
     ) -> dict[str, Any]:
         """
-        Return what is not as it should be on these minions; *repair* what can be repaired.
+        Return the drift of these minions; with *repair*, repair it if possible.
 
-        Those of whom it is *unsure* whether they are meant are not repaired. *meant* has the
-        versions that the policy wants, with its groups, and *broken* is what is wrong with it.
+        Minions that the target may not match (*unsure*) are not repaired. *meant* has the versions
+        of the policy, with its groups, and *broken* is the mistake in it.
         """
         if repair and not asks:
             raise InputError(
-                "Only what minions say now can be repaired. Leave out 'ask=False'; nothing was "
-                "changed."
+                "A repair needs the present answers of minions. Nothing was changed; leave out "
+                "'ask=False'."
             )
         at_once = max(share.parse("batch", batch).allows(len(minions)), 1)
         records = self._records(minions, timeout, asks=asks)
@@ -163,13 +163,13 @@ class Inventory:
         ]
 
     def asked(self, minions: list[str], timeout: float) -> tuple[dict[str, Record], frozenset[str]]:
-        """Ask minions; return what is known of them, and who has answered."""
+        """Ask minions; return the known data about them, and which have answered."""
         records = self._records(minions, timeout, asks=True)
         return records, frozenset(self._heard or ())
 
     def _records(self, minions: list[str], timeout: float, *, asks: bool) -> dict[str, Record]:
-        """Return what is known, newest answers included; those count who have answered now."""
-        # What cannot be kept is not asked for.
+        """Return the known data with the newest answers; note which minions have answered now."""
+        # If answers could not be stored, no minion is asked.
         known = self._store.records(minions)
         if not asks:
             self._now = self._clock()
@@ -200,13 +200,13 @@ class Inventory:
         timeout: float,
         unsure: frozenset[str],
     ) -> dict[str, Any]:
-        """Repair some minions at a time; the first that does not come back well ends it."""
+        """Repair some minions at a time; the first one that does not come back well ends it."""
         left = {d.minion: _UNSURE for d in drifts if d.repair and d.minion in unsure}
         open_ones = {d.minion for d in drifts} - unsure
         done: dict[str, str] = {}
         failed: dict[str, str] = {}
         while True:
-            # Others may have begun a rollout meanwhile, or keep the version from everybody.
+            # Meanwhile, somebody may have begun a rollout, or put the version into quarantine.
             chosen, others = repairs.choose(
                 [drift for drift in drifts if drift.minion in open_ones],
                 records,
@@ -234,7 +234,7 @@ class Inventory:
         }
 
     def _do(self, batch: list[Repair], timeout: float) -> dict[str, str]:
-        """Have these minions repaired and wait for it; return what went wrong, by minion."""
+        """Repair these minions and wait for the end; return the failures by minion."""
         number, until = self._number(), self._monotonic() + timeout
         waiting = {each.minion: each for each in batch}
         failed: dict[str, str] = {}
@@ -264,8 +264,8 @@ class Inventory:
         return failed
 
     def _looked(self, waiting: Mapping[str, Repair], number: int) -> dict[str, str]:
-        """Return what has become of the repairs that are over."""
-        # A request of a number is taken once, and answered each time: it asks as well as it begins.
+        """Return the results of the repairs that are over."""
+        # A request with one number is accepted once, and answered each time, so it also asks.
         groups: dict[tuple[str, str], list[str]] = {}
         for minion, each in waiting.items():
             groups.setdefault((each.what, each.version), []).append(minion)
@@ -294,18 +294,18 @@ class Inventory:
                     over[minion] = why
         return over
 
-    # -- records that are of no use --------------------------------------------
+    # -- useless records -------------------------------------------------------
 
     def forget(self, minion: str) -> list[str]:
-        """Drop what is known of a minion. Raises InputError if that is nothing."""
+        """Drop the data about a minion. Raises InputError if there is no such data."""
         gone = self._store.forget(minion)
         if not gone:
-            raise InputError(f"Nothing is known of {minion!r}, so there is nothing to forget.")
+            raise InputError(f"Nothing is known about {minion!r}, so there is nothing to forget.")
         return gone
 
     def forget_deleted(self, accepted: Iterable[str]) -> list[str]:
         """
-        Drop what is known of minions without an *accepted* key.
+        Drop the data about minions without an *accepted* key.
 
         Raises RecordError if there is no key at all: then the keys are missing, not the minions.
         """
@@ -313,8 +313,8 @@ class Inventory:
         known = self._store.records()
         if not there and known:
             raise RecordError(
-                "No accepted key is there at all, so nothing was forgotten. If the directory of "
-                "the keys is there, 'safeupdate.forget' with a name drops what is known."
+                "There is no accepted key at all, so nothing was forgotten. If the directory of "
+                "the keys is there, 'safeupdate.forget' with a name drops the data about a minion."
             )
         return self._store.forget(set(known) - there)
 
@@ -342,7 +342,7 @@ def made(opts: Mapping[str, Any]) -> Inventory:
 
 
 def forget(opts: Mapping[str, Any], minion: object, deleted: object) -> list[str]:
-    """Drop what is known of a minion, or of all that are *deleted*; return whose that was."""
+    """Drop the data about a minion, or about all *deleted* ones; return their names."""
     if bool(minion) == bool(deleted) or not isinstance(minion, str | None):
         raise InputError("Give the ID of a minion, or 'deleted=True'. Nothing was forgotten.")
     if minion:
@@ -362,7 +362,7 @@ def dated(found: Mapping[str, Any], zone: object) -> dict[str, Any]:
 
 
 def shown(data: object) -> str:
-    """Return what :class:`Inventory` found as text; anything else, such as an error, as it is."""
+    """Return the findings of :class:`Inventory` as text; anything else unchanged."""
     if not isinstance(data, Mapping) or "summary" not in data:
         return str(data)
     return wrapped_text("\n".join(inventory.lines(data, details=bool(data.get("details")))))

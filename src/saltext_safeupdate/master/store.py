@@ -1,9 +1,10 @@
 """
-What the master keeps of its fleet in its cache: what runs where, plans, and rollouts.
+The data about the fleet in the master's cache: records of minions, plans, and rollouts.
 
-Each part has one writer. Plans are written once, by the runner, and never changed. Rollouts are
-written by the engine alone: a runner that wants one paused or ended asks the engine, so neither
-overwrites what the other has written. Records and the quarantine are changed under a lock.
+
+Each part has one writer. The runner writes plans once, and never changes them. Only the engine
+writes rollouts: to pause or end one, a runner asks the engine, so neither overwrites the other's
+data. Records and the quarantine are changed under a lock.
 """
 
 from __future__ import annotations
@@ -31,16 +32,16 @@ from .store_lock import ENGINE, RECORDS, locked
 log = logging.getLogger(__name__)
 
 MINIONS, ROLLOUTS = f"{ROOT}/minions", f"{ROOT}/rollouts"
-# Documents that the records of all minions are divided among: one for each minion takes too long
-# to read, one for all too long to write.
+# The number of documents with the records of minions: one for each minion would take too long to
+# read, one for all too long to write.
 SHEETS = 32
-# Seconds that one process may take longer than another one to note an answer.
+# Seconds by which one process may note an answer later than another one.
 _MEANWHILE = 3600.0
-# Minions on one page of a rollout.
+# The number of minions on one page of a rollout.
 PAGE = 500
 _ID = re.compile(r"[A-Za-z0-9_-]{1,40}")
 _HEAD, _PLAN, _QUARANTINE, _ALLOWED = ".head", ".plan", "quarantine", "allowed"
-# Versions of which it is kept who has allowed them.
+# The most versions for which it is stored who has allowed them.
 _MOST_ALLOWED = 100
 _OTHER = {"a": "b", "b": "a"}
 
@@ -48,10 +49,9 @@ _OTHER = {"a": "b", "b": "a"}
 @dataclass
 class _Saved:
     """
-    A rollout as this process knows it to be stored.
+    The stored state of a rollout, as this process knows it.
 
-    *pages* says of each page where it lies and with which revision it was written, *rows* what
-    is on it.
+    *pages* has the place and the revision of each page, *rows* its content.
     """
 
     revision: str = ""
@@ -61,11 +61,11 @@ class _Saved:
 
 class Store:
     """
-    Everything of the fleet that outlives a process.
+    All data about the fleet that outlives a process.
 
-    Whatever it does raises CacheError if the cache cannot be used at all, and RecordError if
-    something in it is unreadable: that is never taken for "nothing there". *opts* are those of
-    the master. ``problems`` says which records could not be read.
+    Every method raises CacheError if the cache cannot be used at all, and RecordError if something
+    in it is unreadable: that is never taken for "nothing there". *opts* are the master's.
+    ``problems`` says which records could not be read.
     """
 
     def __init__(self, opts: Mapping[str, Any], *, page: int = PAGE) -> None:
@@ -73,21 +73,21 @@ class Store:
         self.locks = os.path.join(str(opts["cachedir"]), ROOT)
         self._page = page
         self._saved: dict[str, _Saved] = {}
-        # Sheets as they were stored when they were read and checked, and what they say.
+        # The stored text of sheets that were read and checked, and their records.
         self._sheets: dict[int, tuple[str, dict[str, Record]]] = {}
         self.problems: list[str] = []
 
-    # -- what runs where -------------------------------------------------------
+    # -- records of minions ----------------------------------------------------
 
     def record(self, minion: str) -> Record | None:
-        """Return what is known of a minion; None if it is nothing."""
+        """Return the record of a minion; None if it has no record."""
         return self._sheet(_sheet_of(minion)).get(minion)
 
     def records(self, minions: Iterable[str] | None = None) -> dict[str, Record]:
         """
-        Return what is known, by minion; of these minions only, if they are named.
+        Return the records by minion; only for these minions, if they are named.
 
-        What cannot be read is said in ``problems``: its minions are unknown until they answer
+        ``problems`` names the unreadable ones: their minions are unknown until they answer
         again.
         """
         wanted = None if minions is None else set(minions)
@@ -100,7 +100,7 @@ class Store:
         }
 
     def set_records(self, records: Iterable[Record]) -> None:
-        """Note what minions have said. An earlier answer does not replace a later one."""
+        """Store answers of minions. An earlier answer does not replace a later one."""
         sheets: dict[int, list[Record]] = {}
         for record in records:
             sheets.setdefault(_sheet_of(record.minion), []).append(record)
@@ -109,13 +109,13 @@ class Store:
                 known = self._sheet(sheet, keep=True)
                 for record in listed:
                     there = known.get(record.minion, record)
-                    # One from much later is of a clock that was wrong.
+                    # A much later answer was noted by a wrong clock.
                     if not 0 < there.seen - record.seen < _MEANWHILE:
                         known[record.minion] = record
                 self._write_sheet(sheet, known)
 
     def forget(self, minions: str | Iterable[str]) -> list[str]:
-        """Drop what is known of minions; return those of whom something was."""
+        """Drop the records of minions; return the minions that had one."""
         wanted = {minions} if isinstance(minions, str) else set(minions)
         gone: list[str] = []
         with locked(self.locks, RECORDS):
@@ -132,7 +132,7 @@ class Store:
         self.cache.write(MINIONS, _sheet_key(sheet), data)
 
     def _sheet(self, sheet: int, *, keep: bool = False) -> dict[str, Record]:
-        """Return the records of a sheet. *keep* what is unreadable: it is about to be replaced."""
+        """Return the records of a sheet. *keep* an unreadable one: it is about to be replaced."""
         key = _sheet_key(sheet)
         problems: list[str] = []
         found: dict[str, Record] = {}
@@ -147,7 +147,7 @@ class Store:
             try:
                 record = inventory.from_data(data)
             except ValueError as err:
-                problems.append(f"An entry in '{key}' of the bank '{MINIONS}' is of no use: {err}.")
+                problems.append(f"An entry in '{key}' of the bank '{MINIONS}' is not valid: {err}.")
             else:
                 found[record.minion] = record
         for problem in problems:
@@ -166,7 +166,7 @@ class Store:
     # -- plans -----------------------------------------------------------------
 
     def save_plan(self, plan: Plan) -> None:
-        """Keep a plan. Raises InputError if there is another one of that name."""
+        """Store a plan. Raises InputError if there is another one with that name."""
         key = _checked(plan.id) + _PLAN
         data = plans.to_data(plan)
         there = self.cache.read(ROLLOUTS, key)
@@ -176,7 +176,7 @@ class Store:
             raise InputError(f"There is another plan {plan.id} already. Plans are never changed.")
 
     def plan(self, plan_id: str) -> Plan | None:
-        """Return a plan; None if there is none. Raises InputError if it is of another version."""
+        """Return a plan; None if missing. Raises InputError if another version has stored it."""
         key = _checked(plan_id) + _PLAN
         data = self.cache.read(ROLLOUTS, key)
         if data is None:
@@ -200,12 +200,12 @@ class Store:
         return self._named(_HEAD)
 
     def outlines(self) -> dict[str, Outline]:
-        """Return what is known of all rollouts, as :meth:`outline` returns each, newest last."""
+        """Return the outlines of all rollouts, newest last."""
         found = ((name, self.outline(name)) for name in self.rollouts())
         return {name: outline for name, outline in found if outline is not None}
 
     def outline(self, rollout_id: str) -> Outline | None:
-        """Return a rollout without its minions: much less to read. As :meth:`rollout` raises."""
+        """Return a rollout without its minions: much less to read. Raises as :meth:`rollout`."""
         name = _checked(rollout_id)
         told = self._head(name)
         if told is None:
@@ -220,7 +220,7 @@ class Store:
         for name, outline in self.outlines().items():
             known = self._saved.get(name)
             found = None if outline.mode.final else self.rollout(name)
-            # Who drives it has what was saved before, and must not save that over this.
+            # The driving engine has an earlier state, and must not save that over this one.
             self._saved.pop(name, None)
             if known is not None:
                 self._saved[name] = known
@@ -229,17 +229,17 @@ class Store:
 
     def rollout(self, rollout_id: str) -> Rollout | None:
         """
-        Return a rollout as it was saved last, to go on from there; None if there is none.
+        Return the last saved state of a rollout, to continue from there; None if it is missing.
 
-        Raises RecordError if it, a part of it or its plan cannot be read, and InputError if it
-        is of another version.
+        Raises RecordError if it, a part of it or its plan cannot be read, and InputError if
+        another version has stored it.
         """
         name = _checked(rollout_id)
         while (told := self._head(name)) is not None:
             try:
                 return self._whole(name, told)
             except RecordError:
-                # Whoever drives it may have saved it meanwhile, page by page.
+                # Its engine may have saved it meanwhile, page by page.
                 if (self._head(name) or {}).get("revision") == told.get("revision"):
                     raise
         return None
@@ -254,16 +254,16 @@ class Store:
             found = stored.rollout(plan, told["rollout"], rows)
         except (AttributeError, KeyError, TypeError, ValueError) as err:
             raise self.cache.damaged(ROLLOUTS, name + _HEAD, _why(err)) from err
-        # Pages of another size are all written anew.
+        # Pages of another size are all written again.
         saved.rows = self._paged(found) if told.get("page") == self._page else []
         self._saved[name] = saved
         return found
 
     def save_rollout(self, rollout: Rollout) -> None:
         """
-        Save how far a rollout has come: all of it, or nothing if this process ends meanwhile.
+        Save the state of a rollout: all of it, or nothing if this process ends meanwhile.
 
-        What has not changed is not written. Raises LockHeldError if somebody else has saved it
+        Unchanged pages are not written. Raises LockHeldError if somebody else has saved it
         since this process has read or saved it.
         """
         with locked(self.locks, ENGINE):
@@ -274,7 +274,7 @@ class Store:
         before = self._saved.get(name, _Saved())
         if (told or {}).get("revision", "") != before.revision:
             raise LockHeldError(
-                f"The rollout {name} was saved by somebody else meanwhile, so it is left to them. "
+                f"Another process has saved the rollout {name} meanwhile, so it is left to that. "
                 "Only one engine may drive it: see whether two masters use one cache, and remove "
                 "the engine from one of them."
             )
@@ -285,7 +285,7 @@ class Store:
         for number, rows in enumerate(paged):
             if number < len(before.rows) and before.rows[number] == rows:
                 continue
-            # Beside the page that counts until the head says otherwise.
+            # Next to the page that counts until the head names this one.
             slot = _OTHER[before.pages[number][0]] if number < len(before.pages) else "a"
             page = {"revision": saved.revision, "rows": rows}
             self.cache.write(ROLLOUTS, f"{name}.{number}{slot}", page)
@@ -303,7 +303,7 @@ class Store:
         """Remove rollouts and their plans, readable or not."""
         names = set(map(_checked, rollout_ids))
         keys = [key for key in self.cache.keys(ROLLOUTS) if key.partition(".")[0] in names]
-        # The heads go last: until then the rest can be found again.
+        # The heads are removed last: until then the rest can be found again.
         for key in sorted(keys, key=lambda key: key.endswith(_HEAD)):
             self.cache.remove(ROLLOUTS, key)
         for name in names:
@@ -311,10 +311,10 @@ class Store:
 
     def tidy(self, now: float, **limits: Any) -> list[str]:
         """
-        Remove what is over and need not be kept, see :mod:`..fleet.tidying`; return the names.
+        Remove rollouts that are over and need not be kept (:mod:`..fleet.tidying`); return them.
 
-        For the engine alone: nobody else knows that no plan is begun meanwhile. What cannot be
-        read stays, and so does what is not over, however old it is.
+        Only for the engine: nobody else knows that no plan is begun meanwhile. Unreadable rollouts
+        stay, and so do rollouts that are not over, however old they are.
         """
         over: dict[str, Outline] = {}
         rollouts = self.rollouts()
@@ -358,7 +358,7 @@ class Store:
     # -- quarantine ------------------------------------------------------------
 
     def quarantined(self) -> dict[str, str]:
-        """Return the versions that are kept from everybody, and why."""
+        """Return the versions that are kept from all minions, and why."""
         found = self.cache.read(ROLLOUTS, _QUARANTINE)
         if found is None:
             return {}
@@ -367,29 +367,29 @@ class Store:
         return dict(found)
 
     def quarantine(self, version: str, because: str) -> None:
-        """Keep a version from everybody until somebody allows it again."""
+        """Keep a version from all minions until somebody allows it again."""
         with locked(self.locks, RECORDS):
             self.cache.write(ROLLOUTS, _QUARANTINE, {**self.quarantined(), version: because})
 
     def allow(self, version: str, by: str = "", now: float = 0.0) -> bool:
         """
-        Let everybody have a version again; tell whether it was in quarantine.
+        Let all minions have a version again; return whether it was in quarantine.
 
-        *by* is who wants that at *now*: it is kept, for the newest versions.
+        *by* is the person, at *now*: both are stored, for the newest versions.
         """
         with locked(self.locks, RECORDS):
             found = self.quarantined()
             because = found.pop(version, None)
             if because is None:
                 return False
-            # First: what has happened is never without the name of whoever did it.
+            # First, so that the change is never without the name of the person.
             told = {**self.allowed(), version: {"by": by, "at": now, "because": because}}
             self.cache.write(ROLLOUTS, _ALLOWED, dict(list(told.items())[-_MOST_ALLOWED:]))
             self.cache.write(ROLLOUTS, _QUARANTINE, found)
         return True
 
     def allowed(self) -> dict[str, dict[str, Any]]:
-        """Return who has allowed which version again (``by``), when, and what it was kept for."""
+        """Return who has allowed each version again (``by``), when, and why it was kept back."""
         try:
             found = self.cache.read(ROLLOUTS, _ALLOWED)
         except RecordError as err:

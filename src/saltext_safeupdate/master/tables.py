@@ -1,4 +1,4 @@
-"""What the account of the master is made of, and what is done to its rows in a transaction."""
+"""The tables of the master's account, and operations on their rows within a transaction."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable
 
 from . import audience
 
-# Bytes that a row takes up beside what is in it.
+# Bytes that a row takes in addition to its content.
 ROW = 200
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS publications (
@@ -47,7 +47,7 @@ CREATE INDEX IF NOT EXISTS answers_number ON answers (number)
 
 
 def members(db: sqlite3.Connection, names: bytes) -> int:
-    """Return the number of these minions, which most jobs have in common with others."""
+    """Return the number of this set of minions, which most jobs share with others."""
     digest = hashlib.sha256(names).digest()
     row = db.execute("SELECT number FROM members WHERE digest = ?", (digest,)).fetchone()
     if row:
@@ -74,7 +74,7 @@ def target(db: sqlite3.Connection, text: str) -> int:
 
 
 def audiences(db: sqlite3.Connection, numbers: Iterable[int]) -> list[tuple[int, bytes, bytes]]:
-    """Return number, digest and minions of these publications, as far as they are still there."""
+    """Return number, digest and minions of these publications, if they are still there."""
     rows = [
         db.execute(
             "SELECT publications.number, digest, minions FROM publications "
@@ -87,7 +87,7 @@ def audiences(db: sqlite3.Connection, numbers: Iterable[int]) -> list[tuple[int,
 
 
 def size_of_shared(db: sqlite3.Connection) -> float:
-    """Return the bytes of what publications have in common."""
+    """Return the bytes of data that publications share."""
     sizes = [
         db.execute(f"SELECT total(size) FROM {table}").fetchone()[0]
         for table in ("members", "targets")
@@ -96,7 +96,7 @@ def size_of_shared(db: sqlite3.Connection) -> float:
 
 
 def delete(db: sqlite3.Connection, numbers: Collection[int]) -> None:
-    """Delete publications, with what no other one has in common with them."""
+    """Delete publications, with data that no other one shares."""
     shared: dict[str, set[int]] = {"audience": set(), "target": set()}
     for number in numbers:
         row = db.execute(
@@ -117,6 +117,6 @@ def delete(db: sqlite3.Connection, numbers: Collection[int]) -> None:
 
 
 def forget_asked(db: sqlite3.Connection) -> None:
-    """Delete what an earlier engine was asked, and what it has answered."""
+    """Delete the calls to an earlier engine, and their answers."""
     for table in ("tickets", "calls", "answers"):
         db.execute(f"DELETE FROM {table}")

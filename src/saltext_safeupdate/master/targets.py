@@ -1,8 +1,9 @@
 """
-Who is meant by a target: minions whose keys this master has accepted.
+The minions of a target, among those whose keys this master has accepted.
 
-Since 3008, a minion tells its master which resources it has, of any names and grains, and Salt
-takes them for minions in many targets. Here they are none, whatever they are called.
+
+Since 3008, a minion tells its master which resources it has, with any names and grains, and Salt
+takes them for minions in many targets. Here they are no minions, whatever their names are.
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ from . import aiming
 
 log = logging.getLogger(__name__)
 
-# Where local files keep the keys of minions. Of a key in two places, the last one counts.
+# The directories of minions' keys in local files. If a key is in two of them, the last one counts.
 _ACCEPTED, _PLACES = "minions", ("minions", "minions_pre", "minions_rejected")
 
-# Targets that need nothing but the names of minions; so do these parts of compound ones.
+# Targets that only need the names of minions, and such parts of compound ones.
 _BY_NAME, _ENGINES_BY_NAME = ("glob", "list", "pcre"), ("L", "E")
 
 
@@ -30,30 +31,30 @@ def targeted(
     opts: Mapping[str, Any], target: object, tgt_type: str, *, greedy: bool = True
 ) -> list[str]:
     """
-    Return the accepted minions that are meant, by Salt's own targeting.
+    Return the accepted minions that match, by Salt's own targeting.
 
-    Those of whom the master does not know whether they are count if it is *greedy*. Raises
-    SafeUpdateError if this Salt may take resources for minions in a way that is not known.
+    With *greedy*, minions that may match count, too: the master does not know enough about them.
+    Raises SafeUpdateError if this Salt may take resources for minions in an unknown way.
     """
     checker = _checker(opts)
     _refuse_unknown(checker)
     accepted = _sound(_looked_at_once(checker))
     if tgt_type == "list":
-        # Salt compares each name with each key, or looks for files of each name.
+        # Salt would compare each name with each key, or look for files with each name.
         listed = target.split(",") if isinstance(target, str) else target
         found = listed if isinstance(listed, list | tuple) else ()
     else:
         found = checker.check_minions(target, tgt_type, greedy=greedy)["minions"]
-    # Salt has others in it as well: minions of which only grains are left.
+    # Salt also returns minions that only have grains left.
     return sorted(accepted.intersection(found))
 
 
 def resolved(opts: Mapping[str, Any], target: object, tgt_type: str) -> tuple[list[str], list[str]]:
     """
-    Return the accepted minions that are meant, and those of whom that is not known.
+    Return the accepted minions that match, and the minions that may or may not match.
 
-    Salt alone does not tell: it takes whoever it knows nothing of for one without the grain, so
-    that "not G@os:Debian" means him. Raises InputError if nothing is known of anybody.
+    Salt alone does not distinguish: it takes an unknown minion for one without the grain, so
+    "not G@os:Debian" matches it. Raises InputError if nothing is known about any minion.
     """
     refuse_unknowable(opts, target, tgt_type)
     strict, wide = (set(targeted(opts, target, tgt_type, greedy=each)) for each in (False, True))
@@ -65,17 +66,17 @@ def resolved(opts: Mapping[str, Any], target: object, tgt_type: str) -> tuple[li
 
 
 def refuse_unknowable(opts: Mapping[str, Any], target: object, tgt_type: str) -> None:
-    """Raise InputError for a target about what this master does not keep."""
+    """Raise InputError for a target that needs data which this master does not keep."""
     if tgt_type not in _BY_NAME and not opts.get("minion_data_cache"):
         raise InputError(
-            f"This master does not keep grains and pillar ('minion_data_cache: False'), so whom "
-            f"{target!r} ({tgt_type}) means is not known. Nothing was asked or started; name the "
-            "minions as a glob, a list or a regular expression."
+            f"This master does not keep grains and pillar ('minion_data_cache: False'), so it does "
+            f"not know what {target!r} ({tgt_type}) matches. Nothing was asked or started; name "
+            "the minions as a glob, a list or a regular expression."
         )
 
 
 def _needed(opts: Mapping[str, Any], target: object, tgt_type: str) -> tuple[bool, bool]:
-    """Tell whether a target is about grains, and whether it is about pillar."""
+    """Return whether a target needs grains, and whether it needs pillar."""
     if tgt_type in _BY_NAME:
         return False, False
     if tgt_type not in ("compound", "nodegroup"):
@@ -99,10 +100,10 @@ def _words(target: object) -> list[str]:
 
 
 def _known(checker: Any, minions: Iterable[str], *, grains: bool, pillar: bool) -> set[str]:
-    """Return those of these minions whose grains and pillar this master has, as they are needed."""
+    """Return the minions whose grains and pillar this master has, if they are needed."""
     cache = checker.cache
     if hasattr(checker, "key"):
-        # Since 3008 each is in a place of its own, and no pillar at all looks like an empty one.
+        # Since 3008 they are stored apart, and a missing pillar looks like an empty one.
         return {
             minion
             for minion in minions
@@ -118,7 +119,7 @@ def _known(checker: Any, minions: Iterable[str], *, grains: bool, pillar: bool) 
 
 
 def grains_of(opts: Mapping[str, Any], minions: Iterable[str]) -> dict[str, Mapping[str, Any]]:
-    """Return the grains that this master has of these minions; those without any are missing."""
+    """Return the grains that this master has of these minions; minions without any are missing."""
     checker = _checker(opts)
     apart = hasattr(checker, "key")
     found: dict[str, Mapping[str, Any]] = {}
@@ -138,7 +139,7 @@ def accepted(opts: Mapping[str, Any]) -> frozenset[str]:
 
 
 def _checker(opts: Mapping[str, Any]) -> Any:
-    """Return what decides about targets in Salt, without what minions say of resources."""
+    """Return Salt's object that decides about targets, without the resources of minions."""
     checker = salt.utils.minions.CkMinions(dict(opts))
     for name, replacement in _WITHOUT_RESOURCES.items():
         if hasattr(checker, name):
@@ -165,7 +166,7 @@ def _nothing(*args: object, **kwargs: object) -> None:
     """Add nothing to what was found by grains."""
 
 
-# Where CkMinions of Salt 3008 takes resources for minions.
+# The methods by which CkMinions of Salt 3008 takes resources for minions.
 _WITHOUT_RESOURCES = {
     "_check_resource_minions": _nobody,
     "_augment_grain_match_with_resource_grains": _nothing,
@@ -174,7 +175,7 @@ _WITHOUT_RESOURCES = {
 
 
 def _sound(minions: Iterable[str]) -> frozenset[str]:
-    """Leave out IDs that could be taken for several, or for another one."""
+    """Leave out ambiguous IDs: they could be read as several, or as another one."""
     found = set(minions)
     odd = {minion for minion in found if not aiming.is_sound(minion)}
     if odd:
@@ -187,7 +188,7 @@ def _sound(minions: Iterable[str]) -> frozenset[str]:
 
 
 def _looked_at_once(checker: Any) -> list[str]:
-    """Have Salt look at its keys once for all parts of a target; return those it has accepted."""
+    """Let Salt read its keys once for all parts of a target; return the accepted ones."""
     if hasattr(checker, "key"):
         local = _local_keys(checker.opts, checker.key.pki_dir)
         if local is not None:
@@ -199,9 +200,9 @@ def _looked_at_once(checker: Any) -> list[str]:
 
 def _local_keys(opts: Mapping[str, Any], pki_dir: str) -> list[str] | None:
     """
-    Return the accepted keys that Salt lists; None if they are not kept as files in one place.
+    Return the accepted keys that Salt lists; None if they are not files in one place.
 
-    Since 3008, Salt follows the whole path of each key four times: seconds for thousands.
+    Since 3008, Salt resolves the whole path of each key four times: seconds for thousands.
     """
     places = [os.path.join(pki_dir, place) for place in _PLACES]
     if opts["keys.cache_driver"] != "localfs_key" or opts.get("key_cache") == "sched":
@@ -216,7 +217,7 @@ def _local_keys(opts: Mapping[str, Any], pki_dir: str) -> list[str] | None:
         except FileNotFoundError:
             continue
         except OSError:
-            # Salt says what is wrong.
+            # Salt reports the problem.
             return None
         states |= {name: place for name in names if name[0] != "." and "\\" not in name}
     return [name for name, place in states.items() if place == places[0]]

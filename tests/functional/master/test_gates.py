@@ -68,7 +68,7 @@ def test_a_pause_of_the_rollout_itself_waits_for_a_person(master, fleet):
     name = master.begin(master.plan(pause_after="canaries"))
     found = master.until(name, "paused")
     assert [host.name for host in fleet.hosts.values() if host.taken] == ["m0"]
-    assert "'resume' goes on" in found.why
+    assert "'resume' continues" in found.why
     master.order(rollouts.RESUME, name, by="jo")
     assert master.until(name, "finished").mode is Mode.FINISHED
 

@@ -224,7 +224,7 @@ def test_what_makes_no_sense_begins_nothing(master, given, why):
 def test_two_do_not_set_minions_up_at_once(master):
     with (
         alone(opts_of(master), onboarding._LOCK, ""),
-        pytest.raises(LockHeldError, match="another process"),
+        pytest.raises(LockHeldError, match="Another process"),
     ):
         run(master)
 

@@ -293,7 +293,7 @@ def test_who_never_stays_there_is_given_up(master, fleet, write):
     found = step(master)
     assert found["begun"] == ""
     assert found["groups"][0]["left"] == {
-        "m2": f"was to be brought to {NEW} 3 times within a day, and is not there"
+        "m2": f"was to be updated to {NEW} 3 times within a day, and does not run it"
     }
     master.time.now += 2 * DAY
     assert step(master)["begun"], "the next day it is tried again"
@@ -308,7 +308,7 @@ def test_who_never_stays_at_a_version_of_the_extension_is_given_up_too(master, f
     found = step(master)
     assert found["begun"] == ""
     assert found["groups"][0]["left"] == {
-        "m2": "was to be brought to 1.1 3 times within a day, and is not there"
+        "m2": "was to be updated to 1.1 3 times within a day, and does not run it"
     }
 
 
@@ -458,7 +458,7 @@ def test_who_belongs_to_another_group_has_no_say_in_a_series(master, fleet, writ
 def test_a_broken_policy_does_nothing_and_says_so(master, fleet, write, text, mode, said):
     path = write(text, mode)
     for apply in (False, True):
-        with pytest.raises(InputError, match=f"The policy {path} is of no use.*{said}.*Nothing"):
+        with pytest.raises(InputError, match=f"The policy {path} cannot be used.*{said}.*Nothing"):
             step(master, apply=apply)
     assert (asked(fleet), master.published) == (set(), [])
 
@@ -507,7 +507,7 @@ def test_two_processes_do_not_apply_it_at_once(master, fleet, write):
 
     def ask(opts, minions, fun, arg=(), timeout=5.0):
         if fun == "safeupdate.report":
-            with pytest.raises(LockHeldError, match="by another process just now"):
+            with pytest.raises(LockHeldError, match="Another process is applying the policy"):
                 step(master)
         return master.ask(opts, minions, fun, arg, timeout)
 
@@ -568,7 +568,7 @@ def test_an_inventory_says_who_does_not_run_what_the_policy_wants(master, fleet,
     assert meant == {}
     found = made.check(["m0"], 5.0, meant=meant, broken=broken)
     assert found["retcode"] == 1
-    assert any("is of no use" in line for line in found["unreadable"])
+    assert any("cannot be used" in line for line in found["unreadable"])
 
 
 def test_the_runner_shows_it_and_refuses_in_one_line(master, write, monkeypatch):

@@ -163,7 +163,7 @@ def test_an_engine_that_is_started_anew_is_told_of(site):
         site.account.forget_tickets()
 
     site.pause = restart
-    with pytest.raises(SafeUpdateError, match="started anew meanwhile"):
+    with pytest.raises(SafeUpdateError, match="restarted meanwhile"):
         site.ask(["a"])
 
 
@@ -186,7 +186,7 @@ def test_what_was_asked_in_an_account_that_is_gone_is_not_answered_in_the_next(s
 
 
 def test_a_call_that_this_engine_does_not_know_is_an_error(site):
-    with pytest.raises(SafeUpdateError, match="knows nothing of 'dance'"):
+    with pytest.raises(SafeUpdateError, match="does not know 'dance'"):
         calls.call(Calls(site.account), "dance", {}, 5.0, clock=lambda: site.now, pause=site.pause)
 
 

@@ -107,7 +107,7 @@ def test_an_engine_that_has_ended_is_not_waited_for(site, tmp_path):
     assert site.now - began < calls.TAKEN_TIMEOUT / 2
 
 
-@pytest.mark.parametrize("how", ["ended", "started anew"])
+@pytest.mark.parametrize("how", ["ended", "restarted"])
 def test_an_engine_that_ends_over_a_request_is_told_of(site, how):
     running = contextlib.ExitStack()
     running.enter_context(engine.alone(site.account))
@@ -117,11 +117,11 @@ def test_an_engine_that_ends_over_a_request_is_told_of(site, how):
         site.calls.take()
         if site.now > began + 10:
             running.close()
-        if how == "started anew" and site.now > began + 5:
+        if how == "restarted" and site.now > began + 5:
             site.account.forget_tickets()
 
     began, site.pause = site.now, pause
-    with running, pytest.raises(SafeUpdateError, match="has ended or was started anew"):
+    with running, pytest.raises(SafeUpdateError, match="has ended or was restarted"):
         site.redeliver("a")
     assert site.now - began < calls.TAKEN_TIMEOUT / 2
 
@@ -196,7 +196,7 @@ def test_an_engine_whose_account_cannot_be_used_waits_for_it(tmp_path, caplog):
         place.unlink(missing_ok=True)
 
     owner = engine.owner_of(account, "here", pause=mend)
-    assert caplog.text.count("rollouts stand") == 1
+    assert caplog.text.count("rollouts wait") == 1
     assert (account.fact("engine"), account.fact("owner")) == ("started", owner)
 
 
@@ -219,7 +219,7 @@ def test_of_an_engine_that_is_configured_twice_one_acts(site):
 def test_without_locks_an_engine_acts_and_says_so(tmp_path, caplog):
     (tmp_path / "engine.lock").mkdir()
     with engine.alone(Account(str(tmp_path / "account.db"))):
-        assert "whether this engine is the only one is not known" in caplog.text
+        assert "this engine may not be the only one" in caplog.text
 
 
 def test_a_ticket_that_was_used_publishes_nothing(site):

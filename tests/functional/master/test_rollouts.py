@@ -142,7 +142,7 @@ def test_a_dead_engine_is_told_of_at_once(master, monkeypatch):
     monkeypatch.setattr(orders, "Store", lambda opts: master.store())
     monkeypatch.setattr(orders.questions, "call", lambda *_: pytest.fail("it was waited for"))
     for what in (rollouts.PAUSE, rollouts.RESUME, rollouts.RETRY, rollouts.ABORT):
-        with pytest.raises(SafeUpdateError, match=r"has not looked after .* Nothing was changed"):
+        with pytest.raises(SafeUpdateError, match=r"has not driven .* Nothing was changed"):
             orders.order(master.opts, what, {"rollout": name})
 
 
@@ -725,10 +725,10 @@ def test_a_mistake_in_an_order_ends_no_engine_and_is_told(master, fleet, monkeyp
         raise TypeError("'NoneType' object is not iterable")
 
     monkeypatch.setattr(rollouts.steering, "pause", fails)
-    with pytest.raises(SafeUpdateError, match=r"by a mistake in this extension.*NoneType.*"):
+    with pytest.raises(SafeUpdateError, match=r"a mistake in this extension.*NoneType.*"):
         master.order(rollouts.PAUSE, first, why="night")
     monkeypatch.setattr(rollouts.rollout, "begin", fails)
-    with pytest.raises(SafeUpdateError, match="What is stored counts"):
+    with pytest.raises(SafeUpdateError, match="The stored state counts"):
         master.begin(other)
     assert "an order was not understood: pause" in caplog.text
     assert master.store().rollouts() == [first]

@@ -99,7 +99,7 @@ def test_every_function_refuses_what_it_does_not_take(name):
         ("pause", {"rollout": "r1"}, "has not run on this master"),
         ("pause", {}, "missing a required argument: 'rollout'"),
         ("status", {"rollout": "nonsense"}, "There is no rollout nonsense"),
-        ("versions", {"tgt": "nobody*"}, "No minion with an accepted key is meant"),
+        ("versions", {"tgt": "nobody*"}, "No minion with an accepted key matches"),
         ("redeliver", {"timeout": "soon"}, "'timeout' must be"),
         ("update_master", {"version": 3007.1}, "'version'"),
         ("update_master", {"version": "3008.3", "minion": "no1"}, "its key is not accepted"),

@@ -116,7 +116,7 @@ def test_all_that_have_brought_a_version_are_taken_back_by_its_name(master, flee
     assert master.store().quarantined() == {NEW: f"taken back by the rollout {begun}"}
     told = orders.shown(master.store(), begun)
     assert f"back from {NEW}" in progress.text(told)
-    with pytest.raises(InputError, match=r"No rollout that is stored has brought 3005\.1"):
+    with pytest.raises(InputError, match=r"No stored rollout has installed 3005\.1"):
         master.plan(None, back="3005.1")
     with pytest.raises(InputError, match=r"'back' has arrived as the number 3007\.1"):
         master.plan(None, back=3007.1)

@@ -117,7 +117,7 @@ def test_a_job_whose_id_salt_has_not_made_is_not(master, caplog, jid):
     """Its answers could be too long for a note, or be taken for one about another job."""
     master.publish(jid=jid)
     assert not master.account.exists()
-    assert "because its ID is none that Salt has made" in caplog.text
+    assert "because its ID is not one that Salt has made" in caplog.text
     assert "\n" not in caplog.messages[0]
     master.publish(jid=f"{JID}_1234567")
     assert master.account.exists()
@@ -163,7 +163,7 @@ def test_what_minions_cannot_decide_is_published_once_and_told(master, caplog):
     load = master.publish(tgt="os::Debian", tgt_type="grain", delimiter="::")
     assert master.sent == [{key: load[key] for key in load if key != "salt"}]
     assert not master.account.exists()
-    assert "do not get it again, because none could tell" in caplog.text
+    assert "do not get it again, because they could not tell" in caplog.text
 
 
 def test_what_is_no_name_in_a_list_keeps_nobody_from_being_asked(master):
@@ -241,7 +241,7 @@ def test_a_syndic_makes_no_other_target_of_what_is_published_again(make, caplog)
     master = make(forwards=True)
     master.publish(["a"], **widened)
     assert not master.account.exists()
-    assert "do not get it again, because none could tell" in caplog.text
+    assert "do not get it again, because they could not tell" in caplog.text
     make().publish(["a"], **widened)
     master.publish(["a", "b or *"], tgt=["a", "b or *"], tgt_type="list")
     found = [one.number for one in master.account.since(0)]

@@ -115,12 +115,12 @@ def test_one_whose_key_is_not_accepted_here_is_none_of_this_master(registry):
         (None, "m1 did not answer"),
         (Failed("no such function"), "no such function"),
         ("nonsense", "no plan"),
-        ({"findings": []}, "does not have this master with it"),
-        ({"findings": "x"}, "does not have this master with it"),
+        ({"findings": []}, "does not include this master"),
+        ({"findings": "x"}, "does not include this master"),
         # An API from packages, and a master that somebody has started by hand.
         (
             {"findings": [{**BESIDE, "code": "server-beside"}]},
-            "does not have this master with it",
+            "does not include this master",
         ),
         (
             {"findings": [BESIDE, {**BESIDE, "code": "disk-space", "blocking": True}]},
@@ -137,7 +137,11 @@ def test_what_speaks_against_it_is_told_and_nothing_is_asked(registry, plan, sai
 
 @pytest.mark.parametrize(
     ("answer", "said"),
-    [(None, "not known"), (Failed("the disk is full"), "the disk is full"), (7, "not known")],
+    [
+        (None, "may have begun"),
+        (Failed("the disk is full"), "the disk is full"),
+        (7, "may have begun"),
+    ],
 )
 def test_success_is_not_told_without_an_answer(registry, answer, said):
     with pytest.raises(SafeUpdateError, match=said):

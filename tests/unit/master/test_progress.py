@@ -120,7 +120,7 @@ def test_nobody_waits_for_ever_for_a_rollout_that_nobody_looks_after() -> None:
 
     assert progress.follow(read, out, wait=lambda _: None, interval=1.0) == 3
     assert 1299 <= len(looks) <= 1302
-    assert "no engine looks after the rollout" in out.getvalue()
+    assert "no engine drives the rollout" in out.getvalue()
 
 
 def test_no_minion_writes_to_the_terminal(terminal) -> None:

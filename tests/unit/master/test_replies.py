@@ -70,7 +70,7 @@ def nested(depth):
 def test_one_that_is_too_large_is_no_answer(answer):
     found = answered(answer)
     assert isinstance(found, Failed)
-    assert "is of no use" in found
+    assert "cannot be used" in found
 
 
 def test_numbers_and_texts_have_their_bounds():
