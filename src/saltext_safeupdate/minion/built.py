@@ -1,4 +1,4 @@
-"""What looks after the jobs of a minion, built together: what its table of patches calls."""
+"""The objects for the jobs of a minion, built together for its table of patches."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
 class Built:
     """
-    The functions that take the place of Salt's.
+    The functions that replace Salt's.
 
-    *redirect* has the process read the code below each root from its linked copy. *follows* tells
-    whether this minion may be handed over, or follows one that was.
+    *redirect* makes the process read the code below each root from its linked copy. *follows* tells
+    whether this minion may be handed over, or follows one that was handed over.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class Built:
 
 
 def _succession(settings: Settings, store: Store, complaints: Complaints) -> Succession:
-    # Whoever does not use it does without it: it takes memory.
+    # A minion that does not need it does not import it: it takes memory.
     from .succession import Succession
 
     return Succession(settings, store, complaints)

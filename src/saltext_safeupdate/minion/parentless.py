@@ -1,5 +1,5 @@
 """
-A minion that lives on when its parent ends: in Salt's own program, a thread of it looks for that.
+A minion that lives on when its parent ends, which a thread in Salt's own program would prevent.
 
 ``salt.scripts.minion_process`` sends its parent signal 0 every 5 s, on 3006 to 3008.
 """
@@ -14,7 +14,7 @@ _PROGRAM = "salt.scripts"
 
 
 class _System:
-    """The module ``os`` for Salt's own program: the parent of this process is always there."""
+    """The module ``os`` for Salt's own program: the parent of this process always seems to live."""
 
     def __init__(self, parent: int) -> None:
         self._parent = parent
@@ -33,10 +33,10 @@ def is_possible() -> bool:
 
 
 def live_on(parent: int) -> None:
-    """Have this process live on without its parent."""
+    """Make this process live on without its parent."""
     vars(sys.modules[_PROGRAM])["os"] = _System(parent)
 
 
 def end_with_it() -> None:
-    """Have it end with its parent again."""
+    """Make this process end with its parent again."""
     vars(sys.modules[_PROGRAM])["os"] = os

@@ -1,8 +1,8 @@
 """
 The clock of the loop in the minion's main process.
 
-Tornado times its callbacks by the time of day. If somebody sets that back by ten minutes, Salt does
-not look into its queues for ten minutes, and the jobs that were held there would not begin.
+Tornado times its callbacks by the time of day. If somebody sets it back by ten minutes, Salt does
+not check its queues for ten minutes, and the jobs that were held there would not begin.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from ..core.host import processes
 
 def keep(minion: Any, since_boot: Callable[[], float] = processes.since_boot) -> None:
     """
-    Have the loop of this minion go on from the time of now, whatever the clock is set to.
+    Make the time of this minion's loop continue from now, whatever the clock is set to.
 
-    What has been timed already stays so: the time that the loop sees makes no step.
+    Callbacks that are scheduled already are not affected: the time of the loop does not jump.
     """
     for periodic in getattr(minion, "periodic_callbacks", {}).values():
         loop: Any = getattr(periodic, "io_loop", None)
-        # Of another Salt, it may be one that takes no other time.
+        # The loop of another Salt may accept no other time.
         if "time" not in getattr(loop, "__dict__", ("time",)):
             offset = loop.time() - since_boot()
             loop.time = lambda offset=offset: offset + since_boot()

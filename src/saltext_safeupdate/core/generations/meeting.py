@@ -1,8 +1,8 @@
 """
-Where the stop guard and the minion that it stops meet: a directory that both of them rename.
+The place where the stop guard and the minion that it stops meet: a directory that both rename.
 
-Its name has the PID of the unit's main process, and the step that they have reached. A rename
-succeeds for one of two, so a request that nobody waits for any more is not taken up.
+Its name contains the PID of the unit's main process, and the step that they have reached. Only one
+of two renames succeeds, so the minion does not act on a request that the guard has given up.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _PREFIX = "handover."
 
 
 class Step(Enum):
-    """How far they are."""
+    """How far the two have come."""
 
     # The minion takes jobs, and can be handed over.
     OPEN = "open"
@@ -44,7 +44,7 @@ class Meeting:
         self._base = os.path.join(run_dir, f"{_PREFIX}{pid}")
 
     def open(self) -> None:
-        """Say that this minion can be asked; remove what those that are gone have left."""
+        """Announce that this minion can be asked; remove leftovers of minions that are gone."""
         try:
             make_private(self._run_dir)
             for name in os.listdir(self._run_dir):
@@ -63,7 +63,7 @@ class Meeting:
         return os.path.isdir(self._at(step))
 
     def go(self, before: Step, after: Step) -> bool:
-        """Go on to the next step; tell whether it was at the one before."""
+        """Proceed to the next step; tell whether the step before was *before*."""
         try:
             os.rename(self._at(before), self._at(after))
         except FileNotFoundError:
@@ -71,11 +71,11 @@ class Meeting:
         return True
 
     def leave_word(self, text: str) -> None:
-        """Tell the guard what is on one line. Raises OSError."""
+        """Leave a message of one line for the guard. Raise OSError."""
         write_atomic(f"{self._base}.word", f"{text}\n", mode=0o600)
 
     def end(self) -> None:
-        """Remove all of it. Idempotent."""
+        """Remove everything. Idempotent."""
         remove(f"{self._base}.word")
         for step in Step:
             with contextlib.suppress(OSError):
@@ -89,7 +89,8 @@ def can_be_asked(run_dir: str, process: str) -> bool:
     """
     Tell whether the minion with that main process can be handed over now, as far as it knows.
 
-    It says so itself, once it has bound its event sockets: what its settings allow may fail.
+    The minion announces that itself after it has bound its event sockets: its settings may allow a
+    handover that fails.
     """
     if not processes.alive(process):
         return False

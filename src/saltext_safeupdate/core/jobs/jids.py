@@ -1,4 +1,4 @@
-"""Job IDs: what is one, and when its master made it."""
+"""Job IDs: whether a text is one, and when its master made it."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ _JID = re.compile(r"(\d{20})(?:_\d{1,7})?", re.ASCII)
 
 
 def is_jid(text: str) -> bool:
-    """Tell whether it names one job. Startup states, for one, have "req" at every start."""
+    """Tell whether it names one job. Startup states, for example, have "req" at every start."""
     return _JID.fullmatch(text) is not None
 
 
 def made_at(jid: str) -> float | None:
-    """Return when its master made it, in epoch seconds by the master's clock; None: not known."""
+    """Return when its master made it, in epoch seconds by the master's clock; None if unknown."""
     found = _JID.fullmatch(jid)
     if found is None:
         return None

@@ -1,4 +1,4 @@
-"""What a minion answers of publications that it has not accepted: whether they are meant for it."""
+"""Answers of a minion about publications that it has not accepted: are they meant for it?"""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ MEANT, NOT_MEANT, UNDECIDED = "meant", "not meant", "undecided"
 
 
 def about(number: int | str) -> str:
-    """Return how an answer names a publication, of which a minion says whether it is meant."""
+    """Return the name of a publication in such an answer."""
     return f"#{number}"

@@ -1,4 +1,4 @@
-"""Where programs are in the tree of a slot, whatever it was made of."""
+"""The place of programs in the tree of a slot, for any kind of build."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ PROGRAM = os.path.join(wheels.PROGRAMS, "salt-minion")
 
 
 def link_programs(tree: str) -> None:
-    """Have the programs of a onedir in one place: Salt's own has them at its top."""
+    """Link the programs of a onedir in one place: Salt's own onedir has them at its top."""
     os.makedirs(os.path.join(tree, wheels.PROGRAMS), exist_ok=True)
     for name in os.listdir(tree):
         link = os.path.join(tree, wheels.PROGRAMS, name)
@@ -20,6 +20,6 @@ def link_programs(tree: str) -> None:
 
 
 def is_below(tree: str, program: str) -> bool:
-    """Tell whether a program has its place in the tree, wherever it may lead."""
+    """Tell whether a program is in the tree, wherever it may lead as a link."""
     place = os.path.realpath(os.path.dirname(program))
     return place.startswith(os.path.join(os.path.realpath(tree), ""))

@@ -1,10 +1,10 @@
 """
-Which slot a minion runs from: two links, and each is the old one or the new one.
+The slot that a minion runs from: two links, each of which is always either the old or the new one.
 
-``active`` is what its unit starts; ``previous`` is what it goes back to. Until an update has ended,
-``older`` is what ``previous`` was before it, and ``left`` what was active if it leaves all slots.
-All lead to the ``tree`` of a slot. ``active`` is written last, so that what was active is never
-without a name.
+Its unit starts ``active``, and it goes back to ``previous``. Until an update has ended, ``older``
+is the former ``previous``, and ``left`` is the former ``active`` if the minion leaves all slots.
+All lead to the ``tree`` of a slot. ``active`` is written last, so that the former active slot
+always has a name.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Links:
         self._directory = os.path.join(directory, _MINIONS)
 
     def can_have(self, minion: str) -> bool:
-        """Tell whether the name is one that a minion with links can have."""
+        """Tell whether a minion with this name can have links."""
         return bool(_NAME.fullmatch(minion))
 
     def active(self, minion: str) -> str | None:
@@ -45,21 +45,21 @@ class Links:
 
     def activate(self, minion: str, ident: str) -> None:
         """
-        Have *active* lead to a slot, and *previous* to the one before. Idempotent.
+        Make *active* lead to a slot, and *previous* to the former active one. Idempotent.
 
-        To the previous one it goes back: then *previous* leads again to what it was before that.
+        If the minion goes back to the previous slot, *previous* leads to its former target again.
         """
         place = self._place(minion)
         private.make(self._directory)
         private.make(place)
         before, previous = self.active(minion), self._leads_to(minion, PREVIOUS)
         if before is None and ident == self.left(minion):
-            # It goes back to slots: the other links are as they were.
+            # The minion goes back to slots: the other links have not changed.
             _lead(place, ACTIVE, ident)
         elif ident == previous:
             self._go_back(minion, place)
         elif before != ident:
-            # If they are one, whoever came here last has died behind the first line.
+            # If both are the same, the last caller died after the first line.
             if previous != before:
                 _lead(place, _OLDER, previous)
             if before is not None:
@@ -71,11 +71,11 @@ class Links:
         older = self._leads_to(minion, _OLDER)
         _lead(place, ACTIVE, previous)
         _lead(place, PREVIOUS, older)
-        # Whether this is kept is decided when the update ends.
+        # The end of the update decides whether this stays.
         _lead(place, _OLDER, before if before != previous else None)
 
     def settle(self, minion: str, *before: str | None) -> None:
-        """Forget what was kept until the end of an update; *before*, if given, is what it left."""
+        """Remove the links of an update that ended; *before*, if given, is the slot it left."""
         place = self._place(minion)
         for ident in before:
             if ident is None or ident not in (self.active(minion), self.previous(minion)):
@@ -84,17 +84,17 @@ class Links:
         _lead(place, _LEFT, None)
 
     def step_out(self, minion: str) -> None:
-        """Have no slot active, and keep the one that was until the update has ended. Idempotent."""
+        """Make no slot active, and keep the former one until the update ends. Idempotent."""
         place = self._place(minion)
         if self.active(minion) is not None:
-            # At each moment one of the links is there. On a full disk it leaves nevertheless.
+            # One of the links exists at each moment. On a full disk the minion leaves nevertheless.
             with contextlib.suppress(OSError):
                 os.replace(os.path.join(place, ACTIVE), os.path.join(place, _LEFT))
                 sync_directory(place)
         _lead(place, ACTIVE, None)
 
     def leave(self, minion: str) -> None:
-        """Have no links. Idempotent."""
+        """Remove all links. Idempotent."""
         place = self._place(minion)
         for name in _ALL:
             _lead(place, name, None)
@@ -117,7 +117,7 @@ class Links:
             return None
         except OSError as err:
             raise SafeUpdateError(
-                f"Which slot {minion} has is not known: {err}. Nothing was changed; look at that "
+                f"It is not known which slot {minion} has: {err}. Nothing was changed; check that "
                 "path, and ask again as root."
             ) from err
         found = _TARGET.fullmatch(target)
@@ -125,12 +125,12 @@ class Links:
 
     def _place(self, minion: str) -> str:
         if not self.can_have(minion):
-            raise InputError(f"{minion!r} is no name of a unit. Nothing was changed.")
+            raise InputError(f"{minion!r} is not the name of a unit. Nothing was changed.")
         return os.path.join(self._directory, minion)
 
 
 def _lead(place: str, name: str, ident: str | None) -> None:
-    """Have a link lead to a slot, at once; None: have no such link."""
+    """Make a link lead to a slot, at once; None: remove the link."""
     path, new = os.path.join(place, name), os.path.join(place, f".{name}.new")
     if ident is None:
         remove(path)

@@ -1,4 +1,4 @@
-"""A lock on a file, for one process at a time; the kernel gives it back if that dies."""
+"""A lock on a file, for one process at a time; the kernel releases it when the process dies."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def alone(
     monotonic: Callable[[], float] = time.monotonic,
 ) -> Iterator[None]:
     """
-    Have the lock, after *timeout* seconds at most.
+    Hold the lock, which may take *timeout* seconds.
 
     Raise LockHeldError if another process has it, and OSError if the file cannot be used.
     """
@@ -34,7 +34,7 @@ def alone(
             if monotonic() >= deadline:
                 raise LockHeldError(
                     f"Another process changes the slots in {os.path.dirname(path)}. Nothing was "
-                    "changed; ask again when it has ended."
+                    "changed; try again when it has ended."
                 )
             sleep(_INTERVAL)
         yield

@@ -15,14 +15,14 @@ from .ending import end
 
 
 def carry_on(context: Context, update: Update) -> Update:
-    """Install what was asked for, or take over from the job that installed."""
+    """Install the request, or take over from the job that installed."""
     if update.request is None:
         return _after_crash(context, update)
     return _install(context, update)
 
 
 def is_untouched(context: Context, update: Update) -> bool:
-    """Tell whether all is as it was before the installation."""
+    """Tell whether nothing has changed since before the installation."""
     own, installer = list(update.versions_from), context.installer
     return (
         installer is not None
@@ -33,10 +33,10 @@ def is_untouched(context: Context, update: Update) -> bool:
 
 
 def _install(context: Context, update: Update) -> Update:
-    """Install what was staged. Raise CommandError or VerificationError."""
+    """Install the staged packages. Raise CommandError or VerificationError."""
     installer = context.installer
     if installer is None:
-        raise CommandError(("package manager",), "no package manager that is known is there")
+        raise CommandError(("package manager",), "this host has no supported package manager")
     update = servers.stop(context, update)
     context.inhibitor.inhibit(context.unit)
     own, targets = list(update.code.own), update.versions_to

@@ -599,7 +599,7 @@ def test_minions_of_a_host_share_slots_and_not_their_links(slots, staged):
 
 @pytest.mark.parametrize("name", ["", ".", "..", "../x", "a/b", "a\n", "-a"])
 def test_what_is_no_name_of_a_unit_gets_no_links(slots, staged, name):
-    with pytest.raises(InputError, match="is no name of a unit"):
+    with pytest.raises(InputError, match="is not the name of a unit"):
         slots.activate(name, staged().ident)
 
 
