@@ -13,6 +13,7 @@ from typing import Any
 import salt.minion
 import salt.utils.event
 import salt.utils.minion
+import salt.utils.network
 import salt.utils.process
 import salt.utils.schedule
 import salt.utils.state
@@ -24,7 +25,7 @@ from ..core.record.store import Store
 from ..core.settings import Settings
 from ..patches import Later, Patch, replaced, unchanged
 from . import acks
-from .ready import Ready, engine_later, start_engines
+from .ready import Ready, engine_later, or_engines, start_engines
 
 
 def patches(
@@ -63,6 +64,7 @@ def patches(
             ("self", "tgt", "args", "kwargs", "name"),
             engine_later,
         ),
+        Patch(salt.utils.network, "dns_check", ("addr", "port"), or_engines),
         _by(minion, "_queue_job", ("self", "data"), later.by("queue")),
         _by(minion, "process_process_queue", ("self",), later.by("process_queue")),
         _by(minion, "process_state_queue", ("self",), later.by("process_queue")),

@@ -19,6 +19,8 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
+from salt.exceptions import SaltClientError
+
 from ..patches import instead, tell
 
 # Objects that are created before garbage is collected; Python's default is 700. A start creates
@@ -158,10 +160,11 @@ def engine_later(
     name: str | None = None,
 ) -> Any:
     """
-    Take the place of ``salt.utils.process.ProcessManager.add_process``: put our engine off.
+    Take the place of ``salt.utils.process.ProcessManager.add_process``: defer our engine.
 
     It is started by :func:`start_engines`, and at the latest after 5 seconds: it also looks after
-    a minion that reaches no master. If nothing could start it then, it is started at once.
+    a minion that reaches no master (see :func:`or_engines`). If nothing could start it then, it is
+    started at once.
     """
     loop = _loop() if _threshold and _is_engine(args) else None
     if loop is None:
@@ -171,10 +174,27 @@ def engine_later(
     return instead(add)
 
 
+def or_engines(original: Callable[..., Any]) -> Callable[..., Any]:
+    """
+    Return a function that calls *original*, and starts the deferred engines if it fails.
+
+    Salt sleeps after it could not find its master ('retry_dns'), and nothing else runs meanwhile.
+    """
+
+    @functools.wraps(original)
+    def calls(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return original(*args, **kwargs)
+        except SaltClientError:
+            start_engines()
+            raise
+
+    return calls
+
+
 def start_engines() -> None:
     """Start the deferred engines; once."""
-    while _engines:
-        _engines.pop(0)()
+    _do_all(_engines)
 
 
 def _start(add: Callable[..., Any], manager: Any, *given: Any) -> None:

@@ -156,6 +156,14 @@ def test_a_minion_that_reaches_no_master_has_its_engine_which_is_started_again(m
     wait_for(lambda: set(_children(main)) - {engine}, "the next one")
 
 
+def test_a_minion_that_cannot_find_its_master_has_its_engine(make):
+    """It sleeps for ever, and nothing else runs in its main process meanwhile."""
+    minion = make(master="master.invalid", master_type="str", file_client="remote", retry_dns=600)
+    minion.start()
+    store = Store(minion.settings.database)
+    wait_for(lambda: store.exists() and Generations(store).report() is not None, "its engine")
+
+
 def _children(pid):
     """Return the processes that a process has begun."""
     tasks = Path(f"/proc/{pid}/task").iterdir()

@@ -6,6 +6,7 @@ import pytest
 import salt.minion
 import salt.utils.event
 import salt.utils.minion
+import salt.utils.network
 import salt.utils.process
 import salt.utils.schedule
 import salt.utils.state
@@ -40,6 +41,7 @@ def salts_own():
         salt.utils.process.ProcessManager,
         salt.utils.state,
         salt.utils.minion,
+        salt.utils.network,
     )
     before = [dict(vars(place)) for place in places]
     yield dict(zip(places, before, strict=True))

@@ -6,6 +6,7 @@ import os
 from concurrent.futures import Future
 
 import pytest
+from salt.exceptions import SaltClientError
 
 from saltext_safeupdate import patches
 from saltext_safeupdate.minion import ready as starting
@@ -170,6 +171,22 @@ def test_a_minion_that_reaches_no_master_has_its_engine_all_the_same(begun, monk
 
     asyncio.run(minion())
     starting.start_engines()
+    assert started == [_engine()]
+
+
+def test_a_minion_that_cannot_find_its_master_has_its_engine_before_it_sleeps(begun):
+    started = []
+
+    def found(name):
+        if name == "gone":
+            raise SaltClientError(name)
+        return [name, len(started)]
+
+    asyncio.run(_add(started, _engine()))
+    find = starting.or_engines(found)
+    assert find("master") == ["master", 0]
+    with pytest.raises(SaltClientError, match="gone"):
+        find("gone")
     assert started == [_engine()]
 
 
