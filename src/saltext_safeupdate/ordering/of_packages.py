@@ -15,7 +15,7 @@ from .testmode import TestMode
 
 
 class OfPackages:
-    """A run needs them as soon as one of its states may change packages. *call* calls a state."""
+    """A run needs them as soon as a state may change own packages. *call* calls a state."""
 
     def __init__(self, host: Host, settings: Settings, call: Callable[..., Any]) -> None:
         quarantine = Quarantine(host)

@@ -1,7 +1,7 @@
 """
 Calls the states of a run: with the ledger if that records the job of the run, else without it.
 
-Most runs that no ledger records are runs of ``salt-call``: they need not load its readers.
+Nearly all runs that no ledger records are runs of ``salt-call``. They do not load what reads it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ NO_TIME = 10.0
 
 
 class Recording:
-    """Stands for :class:`.resume.Resume`, whether the job is recorded or not."""
+    """Stands before :class:`.resume.Resume`, which only a job that is recorded needs."""
 
     def __init__(self, settings: Settings, no_time: float = NO_TIME) -> None:
         self.no_time = no_time

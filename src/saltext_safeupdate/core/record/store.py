@@ -1,7 +1,7 @@
 """
 The tables of the updates: the record, its history, and single facts.
 
-Each salt-call looks for a record. What a record consists of is only loaded if there is one.
+Each salt-call looks for a record. The parts of a record are only loaded if there is one.
 """
 
 from __future__ import annotations
