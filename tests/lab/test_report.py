@@ -170,8 +170,10 @@ def test_who_is_held_or_away_is_a_problem_as_in_the_status(browser: Browser) -> 
     page.press("/")
     page.write("does not answer")
     assert page.evaluate(NAMES) == ["m2"]
-    # A table without rows says nothing.
-    assert page.evaluate("document.getElementById('durations').getBoundingClientRect().height") == 0
+    # What has no rows says nothing.
+    for empty in ("durations", "left"):
+        height = f"document.getElementById('{empty}').closest('section').getBoundingClientRect()"
+        assert page.evaluate(f"{height}.height") == 0
 
 
 def test_nothing_of_the_head_is_cut_or_squeezed(page: Page) -> None:
@@ -194,7 +196,7 @@ def test_the_keyboard_reaches_everything_in_the_order_of_the_page(page: Page) ->
         page.press("Tab")
         seen.append(page.evaluate(FOCUS))
         assert len(seen) < 60, seen
-    wanted = ["theme", "search", "checkbox", "wave", "rows", "minion", "reason"]
+    wanted = ["theme", "search", "checkbox", "wave", "rows", "minion", "reason", "history"]
     places = [seen.index(each) for each in wanted]
     assert places == sorted(places), seen
     outlined = page.evaluate(
@@ -325,6 +327,7 @@ def test_the_bar_shows_how_many_are_how_far(page: Page) -> None:
         "e.getBoundingClientRect(); return [e.title, r.left, r.width, r.top + r.height / 2,"
         " getComputedStyle(e).backgroundColor] })"
     )
+    assert parts[0][0].endswith(" done"), "from the left, as in the terminal"
     whole = sum(width for _, _, width, *_ in parts)
     for title, left, width, middle, colour in parts:
         count, _, words = title.partition(" ")

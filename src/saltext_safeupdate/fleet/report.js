@@ -32,7 +32,10 @@
   get("lead").textContent = `${goal}, begun ${time(s.began)}, as of ${time(s.looked)}` +
     (s.why ? `. ${s.why}` : "");
   const told = [];
-  for (const [step, count] of Object.entries(s.counts)) {
+  // What is done first, as in the terminal.
+  const place = { done: 0, bad: 1, work: 2, wait: 3 };
+  const parts = Object.entries(s.counts).sort(([a], [b]) => place[kind(a)] - place[kind(b)]);
+  for (const [step, count] of parts) {
     const part = make("span", "", kind(step));
     part.style.flexGrow = count;
     part.title = `${count} ${words(step)}`;
@@ -63,6 +66,7 @@
   for (const [minion, why] of Object.entries(data.left_out)) {
     get("left").append(make("li", `${minion}: ${why}`));
   }
+  get("left").closest("section").hidden = !Object.keys(data.left_out).length;
   for (const [at, line] of data.history) get("history").append(make("li", `${time(at)}  ${line}`));
 
   // -- rows, of which only those in sight exist ----------------------------------------------
@@ -73,6 +77,8 @@
   const rank = { bad: 0, work: 1, wait: 2, done: 3 };
   for (const m of data.minions) {
     if (m.away && m.step === "waiting" && !m.reason) m.reason = "does not answer";
+    // Of one that says no more than how it has ended.
+    if (m.reason === m.step) m.reason = words(m.step);
   }
   data.minions.sort((a, b) => rank[kind(a.step)] - rank[kind(b.step)]);
   const end = Math.max(1, ...data.minions.map((m) => (m.asked ?? 0) + m.seconds), data.elapsed);

@@ -24,6 +24,8 @@ from .times import UTC, in_zone
 # Characters of a name and of a reason that are shown, and names in a row.
 LONGEST, MOST = 200, 8
 BAR = 40
+# The least marks of a bar that says something, and the columns of a wave's line beside its words.
+_LEAST_BAR, _WAVE = 4, 15
 # What the parts of a bar are drawn with: done, failed, under way, still to come.
 MARKS = (("#", "good"), ("!", "bad"), (">", "work"), (".", "dim"))
 KINDS = {
@@ -194,14 +196,25 @@ def _problems(found: Mapping[str, Any]) -> list[Line]:
 def _waves(found: Mapping[str, Any]) -> list[Line]:
     result: list[Line] = [[("", "")], [("Waves", "")]]
     groups = [_group(wave) for wave in found["waves"]]
+    sums = [
+        f"{wave['done']} of {wave['minions']}" + (f", {wave['away']} away" if wave["away"] else "")
+        for wave in found["waves"]
+    ]
     width = max(map(len, groups), default=0)
-    for number, (group, wave) in enumerate(zip(groups, found["waves"], strict=True), 1):
-        away = f", {wave['away']} away" if wave["away"] else ""
+    # What the longest line leaves for the bars; without room there are none.
+    rows = list(zip(groups, sums, found["waves"], strict=True))
+    others = max((len(told) + len(wave["state"]) for _, told, wave in rows), default=0)
+    room = min(BAR // 2, WIDTH - width - others - _WAVE)
+    for number, (group, told, wave) in enumerate(rows, 1):
+        drawn: Line = []
+        if room >= _LEAST_BAR:
+            drawn = bar(wave["minions"], wave["done"], wave["bad"], wave["active"], room)
+            drawn.append(("  ", ""))
         result.append(
             [
                 (f"  {number:3}  {group:{width}}  ", ""),
-                *bar(wave["minions"], wave["done"], wave["bad"], wave["active"], BAR // 2),
-                (f"  {wave['done']} of {wave['minions']}{away}", ""),
+                *drawn,
+                (told, ""),
                 (f"  {wave['state']}", "work" if wave["state"] == "under way" else "dim"),
             ]
         )

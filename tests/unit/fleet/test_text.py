@@ -150,6 +150,27 @@ def test_it_began_when_it_was_started_and_not_when_it_was_planned() -> None:
     assert summary.summary(begun, NOW + 7300)["began"] == NOW + 7200
 
 
+@pytest.mark.parametrize("length", range(2, 41))
+def test_each_wave_has_one_line_unless_its_group_takes_all_of_it(length: int) -> None:
+    name = "g" * length
+    hosts = [Host(f"m{number:03}") for number in range(300)]
+    world = World(
+        hosts,
+        members={name: [host.name for host in hosts]},
+        groups=[{"name": name, "target": "*"}],
+        sample=0,
+    )
+    world.run(600)
+    found = summary.summary(world.rollout, world.now)
+    _, lines = text.text(found).split("Waves\n")
+    told = lines.splitlines()
+    assert all(columns(line) <= 80 for line in told)
+    if length < 36:
+        assert len(told) == len(found["waves"])
+    assert ("[#" in told[0]) == (length < 35)
+    assert all(name in line for line in told if not line.startswith(" " * INDENT))
+
+
 def test_a_plan() -> None:
     members = {"web": [f"web{n}" for n in range(30)], "db": ["db1", "db2", "db3"]}
     names = [name for group in members.values() for name in group if name != "web7"]
