@@ -16,7 +16,8 @@ import salt.exceptions
 
 def main(directory, rate, *minions):
     client, taken, refused = None, collections.Counter(), 0
-    number, due = 0, time.monotonic()
+    # Process IDs are used again after a boot.
+    number, due, begun = 0, time.monotonic(), time.time_ns()
     name = os.path.join(directory, "accepted")
     with open(name, "a", buffering=1) as accepted:
         while not os.path.exists(os.path.join(directory, "enough")):
@@ -28,12 +29,12 @@ def main(directory, rate, *minions):
             sent = {}
             try:
                 client = client or salt.client.LocalClient()
-                mark = [f"echo {os.getpid()}.{number} >> {directory}/ran"]
+                mark = [f"echo {begun}.{number} >> {directory}/ran"]
                 sent = client.pub(minion, "cmd.run", mark, timeout=5)
             except (salt.exceptions.SaltException, OSError):
                 pass
             if sent.get("jid"):
-                accepted.write(f"{sent['jid']} {minion} {os.getpid()}.{number}\n")
+                accepted.write(f"{sent['jid']} {minion} {begun}.{number}\n")
                 taken[int(time.monotonic())] += 1
             else:
                 # A master that has started again has a new key for its users.
