@@ -24,7 +24,7 @@ from .times import UTC, in_zone
 # Characters of a name and of a reason that are shown, and names in a row.
 LONGEST, MOST = 200, 8
 BAR = 40
-# The least marks of a bar that says something, and the columns of a wave's line beside its words.
+# The least marks of a useful bar, and the columns of a wave's line without its words.
 _LEAST_BAR, _WAVE = 4, 15
 # What the parts of a bar are drawn with: done, failed, under way, still to come.
 MARKS = (("#", "good"), ("!", "bad"), (">", "work"), (".", "dim"))
@@ -201,7 +201,7 @@ def _waves(found: Mapping[str, Any]) -> list[Line]:
         for wave in found["waves"]
     ]
     width = max(map(len, groups), default=0)
-    # What the longest line leaves for the bars; without room there are none.
+    # The space that the longest line leaves for the bars; without space no bar is drawn.
     rows = list(zip(groups, sums, found["waves"], strict=True))
     others = max((len(told) + len(wave["state"]) for _, told, wave in rows), default=0)
     room = min(BAR // 2, WIDTH - width - others - _WAVE)

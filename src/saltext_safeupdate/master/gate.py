@@ -107,7 +107,7 @@ def main(path: str, name: str, out: TextIO) -> int:
 
 
 if __name__ == "__main__":
-    # What the function prints is none of the answer, and neither is what its programs print.
+    # Output of the function and of its programs does not belong to the answer.
     with os.fdopen(os.dup(1), "w") as answer:
         os.dup2(2, 1)
         sys.exit(main(sys.argv[1], sys.argv[2], answer))

@@ -36,7 +36,7 @@ from .store import Store
 
 # Seconds that minions have to report their progress, and between two looks.
 ANSWER_TIMEOUT, INTERVAL = 30.0, 5.0
-# Seconds for which a master may be away, such as to start anew, before nobody waits for it.
+# Seconds that this waits for a master that is away, for example during its restart.
 PATIENCE = 900.0
 CHECK = "safeupdate.check"
 # The settings of a rollout that apply here.
@@ -219,7 +219,7 @@ def _drive(
             look()
             away = None
         except (SafeUpdateError, SaltException, OSError) as err:
-            # A master that starts anew comes back; whoever has begun goes on meanwhile.
+            # A restarted master comes back; minions that have begun continue meanwhile.
             why = f"this master cannot ask or publish: {one_line(err)}"
             if away is None:
                 away = passed()
@@ -245,8 +245,8 @@ def _tell(out: TextIO, state: Onboarding, told: Mapping[str, Step]) -> dict[str,
 
 def _publisher(opts: Mapping[str, Any]) -> Publish:
     def publish(minions: Sequence[str], fun: object, arg: Sequence[Any]) -> None:
-        # A client of its own each time: a master that starts anew has another key for its users.
-        # If nobody of them has an accepted key any more, their time is over some day.
+        # A new client each time: a restarted master has another key for its users. Minions without
+        # an accepted key run into their time limit.
         with (
             contextlib.suppress(PublishError),
             salt.client.get_local_client(mopts=dict(opts)) as client,

@@ -22,7 +22,7 @@ from .store import Store
 log = logging.getLogger(__name__)
 
 REPORT = "safeupdate.report"
-# What are seconds since 1970 in a row of a minion.
+# The values in a row of a minion that are seconds since 1970.
 _TIMES = ("seen", "drifting")
 # Seconds between two questions to minions that are being repaired, and that they have to answer.
 LOOK_INTERVAL, ANSWER_TIMEOUT = 5.0, 30.0
