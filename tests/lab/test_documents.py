@@ -313,11 +313,13 @@ def test_onboarding(fresh: Hosts) -> None:
     for start in first:
         fresh.type(next(each for each in others if each.startswith(start) and "test=" not in each))
     fresh.type("systemctl restart salt-master")
-    (command,) = ours
+    command, show = ours
     before = fresh.pid()
     said = json.loads(fresh.type(f"{command} soak=1 --out json"))
     assert (said["done"], said["failed"], said["retcode"]) == ([MINION], {}, 0)
     assert fresh.pid() not in ("0", before), "it has restarted"
+    kept = json.loads(fresh.type(f"{show} --out json"))
+    assert (kept["mode"], kept["done"], kept["under_way"]) == ("finished", [MINION], {})
     again = json.loads(fresh.type(f"{command} --out json"))
     assert (again["waves"], list(again["left_out"])) == ([], [MINION])
 

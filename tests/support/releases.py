@@ -34,8 +34,10 @@ from saltext_safeupdate.core.slots import manifest
 from saltext_safeupdate.core.slots.store import Slots
 from saltext_safeupdate.fleet import plan, request, rollout
 from saltext_safeupdate.fleet.inventory import Record
+from saltext_safeupdate.master import onboarding
 from saltext_safeupdate.master.account import Account
 from saltext_safeupdate.master.aiming import Target
+from saltext_safeupdate.master.store import ROLLOUTS
 from saltext_safeupdate.master.store import Store as MasterStore
 from saltext_safeupdate.minion import unrecorded
 from tests.support import builds
@@ -43,6 +45,12 @@ from tests.support import builds
 DATA = pathlib.Path(__file__).parents[1] / "data" / "releases"
 MINION = "salt-minion"
 NOW = 1_790_000_000.0
+# How minions were set up, as the runner keeps it.
+ONBOARDING = {
+    **{"by": "jo", "began": NOW, "looked": NOW + 60, "ended": NOW + 90, "waits": "", "stopped": ""},
+    **{"waves": [["web1"], ["web2"]], "done": ["web1"], "failed": {"web2": "does not answer"}},
+    **{"under_way": {}, "not_begun": [], "left_out": {}, "remarks": {}, "retcode": 1},
+}
 FILES = (("salt-minion", "3007.15", "/var/cache/salt-minion_3007.15.deb", "ab" * 32),)
 
 
@@ -185,6 +193,7 @@ def _write_master(place: Place) -> None:
     store.quarantine("3008.2", "two canaries have rolled it back")
     store.quarantine("3008.1", "taken back")
     store.allow("3008.1", by="jo", now=NOW)
+    store.cache.write(ROLLOUTS, "onboarding", ONBOARDING)
 
 
 # -- what a version makes of it ----------------------------------------------------------
@@ -284,6 +293,7 @@ def _read_master(place: Place) -> dict[str, Any]:
         "records": {m: asdict(each) for m, each in store.records().items()},
         "kept": store.quarantined(),
         "allowed": store.allowed(),
+        "onboarding": onboarding.kept(store),
         "problems": list(store.problems),
     }
 

@@ -13,6 +13,7 @@ from enum import Enum
 
 from ..core.errors import one_line
 from . import window
+from .checkpoints import AFTER, BEFORE
 from .inventory import is_lacking
 from .plan import Plan
 
@@ -76,8 +77,12 @@ class Onboarding:
     """
     The set-up of the minions of a plan. *lacking* do not have the extension yet.
 
-    ``why`` says why it has stopped; empty if it has not. What has *passed* are seconds of a clock
-    that nobody sets; *now* is what the wall clock says, by which windows are open.
+    ``why`` says why it has stopped; empty if it has not. ``waits`` names the gate that says no;
+    empty if there is no such gate. ``opened`` has the wave, the moment and the name of each gate
+    that has said yes.
+
+    *passed* are the seconds of a clock that nobody sets, for time limits. *now* is the wall clock,
+    for windows.
     """
 
     plan: Plan
@@ -85,6 +90,9 @@ class Onboarding:
     wave: int = 0
     soaks_until: float = 0.0
     why: str = ""
+    waits: str = ""
+    opened: set[tuple[int, str, str]] = field(default_factory=set)
+    closed_since: float | None = None
     hosts: dict[str, Host] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -114,7 +122,7 @@ class Onboarding:
                 fresh.append(name)
             elif host.step is Step.SETTING_UP and host.last and host.last.is_set_up:
                 host.step = Step.DONE
-            elif passed - host.since > self.plan.request.minion_timeout:
+            elif passed - host.since > self.plan.of(name).minion_timeout:
                 host.step, host.why = Step.FAILED, _why(host)
         self._judge(passed)
         return fresh
@@ -124,22 +132,13 @@ class Onboarding:
         for name in self.active:
             self.hosts[name].step = Step.FAILED
             self.hosts[name].why = "has begun, and what became of it is not known; do this again"
-        self.why = why
+        self.why, self.waits = why, ""
 
     def begin(self, passed: float, now: float) -> tuple[list[str], list[str]]:
         """Return the minions that begin now: without the extension, and with it."""
-        wanted = self.plan.request
-        if self.why or self.wave >= len(self.plan.waves) or passed < self.soaks_until:
+        if not self._may_begin(passed, now) or self._gate(BEFORE):
             return [], []
-        if not window.is_open(wanted.windows, now, wanted.closed):
-            return [], []
-        room = self.plan.unavailable - len(self.active) - len(self.named(Step.FAILED))
-        waiting = [
-            name
-            for name in self.plan.waves[self.wave].minions
-            if self.hosts[name].step is Step.WAITING
-        ]
-        begun = waiting[: max(room, 0)]
+        begun = self._waiting()[: max(self._room(), 0)]
         for name in begun:
             lacks = name in self.lacking
             self.hosts[name].step = Step.INSTALLING if lacks else Step.SETTING_UP
@@ -148,6 +147,70 @@ class Onboarding:
             [name for name in begun if name in self.lacking],
             [name for name in begun if name not in self.lacking],
         )
+
+    def asks(self, passed: float, now: float) -> str:
+        """Return the gate to ask now; empty if no gate is due. No minion is at work then."""
+        if self.why or self.wave >= len(self.plan.waves):
+            return ""
+        if self._settled():
+            return self._gate(AFTER)
+        minions = self.plan.waves[self.wave].minions
+        if len(self._waiting()) == len(minions) and self._may_begin(passed, now):
+            return self._gate(BEFORE)
+        # While nobody may begin, the time for the gate does not run.
+        self.closed_since, self.waits = None, ""
+        return ""
+
+    def said(self, gate: str, opens: bool, why: str, passed: float) -> None:
+        """Take the answer of the gate of :meth:`asks` into account, and *why* it says that."""
+        moment = AFTER if self._settled() else BEFORE
+        if opens:
+            self.opened.add((self.wave, moment, gate))
+            self.closed_since, self.waits = None, ""
+            self._judge(passed)
+            return
+        told = f"the gate {gate} says no: {why or 'it does not say why'}"
+        self.waits = f"waits {moment} wave {self.wave + 1}: {told}"
+        self.closed_since = passed if self.closed_since is None else self.closed_since
+        longest = self.plan.request.gate_timeout
+        if passed - self.closed_since >= longest:
+            self.why = f"the gate {gate} has not said yes for {longest:g} s: {self.waits}"
+            self.waits = ""
+
+    def _may_begin(self, passed: float, now: float) -> bool:
+        if self.why or self.wave >= len(self.plan.waves) or passed < self.soaks_until:
+            return False
+        wanted = self.plan.request.of(self.plan.waves[self.wave].group)
+        return window.is_open(wanted.windows, now, wanted.closed)
+
+    def _waiting(self) -> list[str]:
+        """Return the minions of the wave that have not begun."""
+        minions = self.plan.waves[self.wave].minions
+        return [name for name in minions if self.hosts[name].step is Step.WAITING]
+
+    def _room(self) -> int:
+        """Return how many more minions may be away now. One that has failed is away."""
+        group, active = self.plan.waves[self.wave].group, self.active
+        room = self.plan.unavailable - len(active) - len(self.named(Step.FAILED))
+        own = sum(self.plan.group_of[name] == group for name in active)
+        return min(room, self._limit(group) - own - self._failed_of(group))
+
+    def _limit(self, group: str) -> int:
+        return self.plan.limits.get(group, self.plan.unavailable)
+
+    def _failed_of(self, group: str) -> int:
+        return sum(self.plan.group_of[name] == group for name in self.named(Step.FAILED))
+
+    def _settled(self) -> bool:
+        minions = self.plan.waves[self.wave].minions
+        return all(self.hosts[name].step in (Step.DONE, Step.FAILED) for name in minions)
+
+    def _gate(self, moment: str) -> str:
+        """Return the first gate of the wave that has not said yes at that moment."""
+        wanted = self.plan.request.of(self.plan.waves[self.wave].group)
+        names = wanted.gate_before if moment == BEFORE else wanted.gate_after
+        lacking = (name for name in names if (self.wave, moment, name) not in self.opened)
+        return next(lacking, "")
 
     def _judge(self, passed: float) -> None:
         """Continue with the next wave, or stop."""
@@ -162,9 +225,11 @@ class Onboarding:
             self.why = f"{len(failed)} minions have failed, and {self.plan.failed} may"
         elif len(failed) >= self.plan.unavailable:
             self.why = "as many minions have failed as may be away at once"
-        elif all(self.hosts[name].step in (Step.DONE, Step.FAILED) for name in wave.minions):
+        elif self._waiting() and self._failed_of(wave.group) >= self._limit(wave.group):
+            self.why = f"as many minions of {wave.group} have failed as may be away at once"
+        elif self._settled() and not self._gate(AFTER):
             self.wave += 1
-            self.soaks_until = passed + self.plan.request.soak
+            self.soaks_until = passed + self.plan.request.of(wave.group).soak
 
 
 def _why(host: Host) -> str:

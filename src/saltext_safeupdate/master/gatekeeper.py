@@ -67,7 +67,7 @@ class Gatekeeper:
         with self._lock:
             number, said = self._asked[key]
         try:
-            opens, why = self._answer(key[1])
+            opens, why = self.answer(key[1])
         finally:
             with self._lock:
                 again = self._asked[key][0] != number
@@ -78,7 +78,8 @@ class Gatekeeper:
             if again:
                 self._beside(lambda: self._work(key))
 
-    def _answer(self, name: str) -> tuple[bool, str]:
+    def answer(self, name: str) -> tuple[bool, str]:
+        """Ask a gate and wait for it; return whether it says yes, and what it says."""
         try:
             timeout = gate.named(self._opts, name).timeout
             path = str(self._opts["conf_file"])

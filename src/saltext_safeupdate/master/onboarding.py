@@ -1,11 +1,11 @@
 """
 Setting up hosts that do not have this extension, or are not set up, in waves.
 
-
 They cannot take part in a rollout, so Salt's own functions install the extension, and the state
-sets it up. It is no stored rollout: it runs in the process of the runner, and may be begun again at
-any time, because minions that are set up are left out. The answer of each minion to the engine of
-this master, which nobody else can give, decides about the result, and not the returns of jobs.
+sets it up. It runs in the process of the runner, and may be begun again at any time, because minions
+that are set up are left out. The answer of each minion to the engine of this master, which nobody
+else can give, decides about the result, and not the returns of jobs. The newest run is recorded for
+:func:`shown`; the record decides nothing.
 """
 
 from __future__ import annotations
@@ -20,19 +20,21 @@ from typing import Any, TextIO
 import salt.client
 from salt.exceptions import PublishError, SaltException
 
-from ..core.errors import InputError, SafeUpdateError, one_line
+from ..core.errors import InputError, LockHeldError, SafeUpdateError, one_line
 from ..core.extensions import ourselves
 from ..core.host import processes
-from ..fleet import onboarding, platforms
+from ..fleet import checkpoints, onboarding, platforms, times
 from ..fleet import plan as plans
 from ..fleet import request as requests
 from ..fleet.onboarding import Answer, Onboarding, Step
 from ..fleet.plan import Facts, Plan
+from ..fleet.request import Request
 from ..fleet.text import clean, names
-from . import draining, newest, questions, targets
+from . import draining, gate, newest, questions, targets
 from .alone import alone
+from .gatekeeper import Gatekeeper
 from .newest import Ask
-from .store import Store
+from .store import ROLLOUTS, Store
 
 # Seconds that minions have to report their progress, and between two looks.
 ANSWER_TIMEOUT, INTERVAL = 30.0, 5.0
@@ -42,13 +44,19 @@ CHECK = "safeupdate.check"
 # The settings of a rollout that apply here.
 SETTINGS = (
     *("canaries", "waves", "max_unavailable", "max_failed", "soak", "windows", "closed"),
-    *("exclude", "minion_timeout"),
+    *("exclude", "minion_timeout", "groups", "gate_before", "gate_after", "gate_timeout"),
 )
 _LOCK = "onboarding.lock"
+# The key of the record of the newest run. Only the holder of the lock writes it.
+_KEY = "onboarding"
+# Its fields that are seconds since 1970.
+_TIMES = ("began", "looked", "ended")
 _BUSY = "Another process is setting up minions. Nothing was begun; try again when it has ended."
 # On minions, and of root alone: where others may write, somebody could put another wheel.
 _DIRECTORY = "/var/cache/salt-safeupdate"
 Publish = Callable[[Sequence[str], object, Sequence[Any]], object]
+# Asks the gate of that name: whether it says yes, and what it says.
+AskGate = Callable[[str], tuple[bool, str]]
 
 
 def run(
@@ -60,9 +68,11 @@ def run(
     wheel: str = "",
     sls: str = "",
     test: bool = False,
+    by: str = "",
     out: TextIO,
     publish: Publish | None = None,
     ask: Ask = questions.ask,
+    ask_gate: AskGate | None = None,
     clock: Callable[[], float] = time.time,
     passed: Callable[[], float] = processes.since_boot,
     pause: Callable[[float], object] = time.sleep,
@@ -71,17 +81,67 @@ def run(
     Set minions up in waves; return which are done, have failed or are left out, and why.
 
     *wheel* is a ``salt://`` path that pip installs on minions without the extension, *sls* an SLS
-    that installs it. With *test*, nothing is begun. *out* gets the progress. *passed* is a
-    monotonic clock. Raises InputError, and LockHeldError if another process is doing this; then
-    nothing was begun.
+    that installs it. With *test*, nothing is begun. *out* gets the progress, and *by* names the
+    person for the record. *passed* is a monotonic clock. Raises InputError, CacheError, and
+    LockHeldError if another process is doing this; then nothing was begun.
     """
     how = _installation(wheel, sls)
     with alone(opts, _LOCK, _BUSY):
         plan, lacking = _plan(opts, target, tgt_type, settings, bool(how), ask, clock)
         state = Onboarding(plan, lacking)
         if not test:
-            look = _Look(opts, state, how, publish or _publisher(opts), ask, clock, passed)
-            _drive(look, state, out, passed, pause)
+            drive = _Drive(
+                opts,
+                state,
+                how,
+                publish=publish or _publisher(opts),
+                ask=ask,
+                ask_gate=ask_gate or Gatekeeper(opts).answer,
+                out=out,
+                clock=clock,
+                passed=passed,
+                pause=pause,
+                by=by,
+            )
+            drive.run()
+    return _told(state)
+
+
+def shown(opts: Mapping[str, Any], zone: object = times.UTC) -> dict[str, Any]:
+    """
+    Return the record of the newest run: the result of :func:`run` so far, and its progress.
+
+    *zone* is a time zone, as for ``times``. Raises InputError if there is no record, RecordError if
+    it is unreadable, and CacheError.
+    """
+    store, running = Store(opts), False
+    try:
+        # A run holds the lock. If the lock is free, a run that has not ended has lost its process.
+        with alone(opts, _LOCK, _BUSY):
+            found = kept(store)
+    except LockHeldError:
+        found, running = kept(store), True
+    if found is None:
+        raise InputError("No minions have been set up in waves yet. Give a target to begin.")
+    mode = "stopped" if found["stopped"] else "finished"
+    if not found["ended"]:
+        mode = "running" if running else "interrupted"
+    return times.beside({"mode": mode, **found}, _TIMES, zone)
+
+
+def kept(store: Store) -> dict[str, Any] | None:
+    """Return the record of the newest run; None without one. Raises RecordError."""
+    found = store.cache.read(ROLLOUTS, _KEY)
+    if found is None:
+        return None
+    fits = isinstance(found, dict) and "stopped" in found
+    if fits and all(isinstance(found.get(key), int | float) for key in _TIMES):
+        return dict(found)
+    raise store.cache.damaged(ROLLOUTS, _KEY, "it is no record of an onboarding")
+
+
+def _told(state: Onboarding) -> dict[str, Any]:
+    plan = state.plan
     failed = {name: state.hosts[name].why for name in state.named(Step.FAILED)}
     return {
         "waves": [list(wave.minions) for wave in plan.waves],
@@ -133,11 +193,15 @@ def _plan(
             f"Onboarding has no setting {', '.join(strange)}. Nothing was begun; it has "
             f"{', '.join(sorted(SETTINGS))}."
         )
+    if bool(target) == bool(settings.get("groups")):
+        raise InputError("Give a target or 'groups', and not both. Nothing was begun.")
     group = {"name": "minions", "target": target, "tgt_type": tgt_type}
     # A plan is about versions, so the version of this extension stands for the set-up.
-    given = {**settings, "extension": ourselves.running_version(), "groups": [group]}
+    given = {"groups": [group], **settings, "extension": ourselves.running_version()}
     wanted = requests.from_mapping(given)
-    members, unsure = targets.resolved(opts, target, tgt_type)
+    for name in sorted(wanted.gates):
+        gate.named(opts, name)
+    by_group, members, unsure = _members(opts, wanted)
     drained, now = draining.drained(Store(opts), clock()), clock()
     asked = [m for m in members if m not in drained and m not in wanted.exclude]
     said = ask(opts, asked, CHECK, (), ANSWER_TIMEOUT)
@@ -154,7 +218,7 @@ def _plan(
     facts |= dict.fromkeys(unsure, Facts(problem="nobody knows if the target matches it"))
     plan = plans.make(
         wanted,
-        {"minions": [*members, *unsure]},
+        by_group,
         facts,
         plan_id="",
         number=0,
@@ -162,6 +226,23 @@ def _plan(
         draw=newest.by_chance,
     )
     return plan, lacking
+
+
+def _members(
+    opts: Mapping[str, Any], wanted: Request
+) -> tuple[dict[str, list[str]], list[str], list[str]]:
+    """Return the minions of each group, all that certainly match, and all that may match."""
+    by_group: dict[str, list[str]] = {}
+    meant: set[str] = set()
+    perhaps: set[str] = set()
+    for each in wanted.groups:
+        target = list(each.target) if isinstance(each.target, tuple) else each.target
+        found, unsure = targets.resolved(opts, target, each.tgt_type)
+        by_group[each.name] = [*found, *unsure]
+        # The earliest group of a minion decides.
+        perhaps.update(set(unsure) - meant)
+        meant.update(set(found) - perhaps)
+    return by_group, sorted(meant), sorted(perhaps)
 
 
 def _facts(answer: Answer | None, *, installs: bool) -> Facts:
@@ -177,70 +258,111 @@ def _facts(answer: Answer | None, *, installs: bool) -> Facts:
 
 
 @dataclass
-class _Look:
-    """Asks who is at work, decides, and publishes what follows; *due* was not published yet."""
+class _Drive:
+    """Sets minions up until that is over, and stores how far it is. *due* is to be published."""
 
     opts: Mapping[str, Any]
     state: Onboarding
     how: tuple[object, list[Any]] | None
     publish: Publish
     ask: Ask
+    ask_gate: AskGate
+    out: TextIO
     clock: Callable[[], float]
     passed: Callable[[], float]
+    pause: Callable[[float], object]
+    by: str
     due: list[tuple[Sequence[str], object, Sequence[Any]]] = field(default_factory=list)
+    began: float = 0.0
+    gate_at: float = 0.0
+    steps: dict[str, Step] = field(default_factory=dict)
+    waits: str = ""
+    stored: tuple[dict[str, Step], str] | None = None
 
-    def __call__(self) -> None:
+    def run(self) -> None:
+        self.began = self.clock()
+        self._keep()
+        away: float | None = None
+        while not self.state.over:
+            try:
+                self._look()
+                away = None
+            except (SafeUpdateError, SaltException, OSError) as err:
+                # A master that starts anew comes back; whoever has begun goes on meanwhile.
+                why = f"this master cannot ask, publish or keep its record: {one_line(err)}"
+                if away is None:
+                    away = self.passed()
+                    self.out.write(f"{clean(why)}\n")
+                if self.passed() - away > PATIENCE:
+                    self.state.give_up(why)
+            if not self.state.over:
+                self.pause(INTERVAL)
+        self._tell()
+        try:
+            self._keep(ended=self.clock())
+        except SafeUpdateError as err:
+            # The record decides nothing, so the result is still true.
+            self.out.write(f"the record of the end cannot be stored: {clean(one_line(err))}\n")
+
+    def _look(self) -> None:
+        """Ask the minions at work and the gates, decide, store that, and publish what follows."""
         active = self.state.active
         said = self.ask(self.opts, active, CHECK, (), ANSWER_TIMEOUT) if active else {}
         answers = {minion: onboarding.read(each) for minion, each in said.items()}
         ready = self.state.hear(answers, self.passed())
+        self._gates()
         install, there = self.state.begin(self.passed(), self.clock())
         if install and self.how is not None:
             self.due.append((install, *self.how))
         if ready or there:
             given = ["safeupdate.enabled", "safeupdate"]
             self.due.append(([*ready, *there], "state.single", given))
+        self._tell()
+        # First: then it is known who has begun, whatever ends this process.
+        self._keep()
         while self.due:
             self.publish(*self.due[0])
             del self.due[0]
 
+    def _gates(self) -> None:
+        """Ask the gates that are due. No minion is at work then, so none has to wait."""
+        while name := self.state.asks(self.passed(), self.clock()):
+            if self.passed() < self.gate_at:
+                return
+            opens, why = self.ask_gate(name)
+            self.state.said(name, opens, clean(why), self.passed())
+            self.gate_at = 0.0 if opens else self.passed() + checkpoints.INTERVAL
 
-def _drive(
-    look: Callable[[], None],
-    state: Onboarding,
-    out: TextIO,
-    passed: Callable[[], float],
-    pause: Callable[[float], object],
-) -> None:
-    told: dict[str, Step] = {}
-    away: float | None = None
-    while not state.over:
-        try:
-            look()
-            away = None
-        except (SafeUpdateError, SaltException, OSError) as err:
-            # A restarted master comes back; minions that have begun continue meanwhile.
-            why = f"this master cannot ask or publish: {one_line(err)}"
-            if away is None:
-                away = passed()
-                out.write(f"{clean(why)}\n")
-            if passed() - away > PATIENCE:
-                state.give_up(why)
-        told = _tell(out, state, told)
-        if not state.over:
-            pause(INTERVAL)
+    def _tell(self) -> None:
+        """Write what has changed since the last time."""
+        state, out = self.state, self.out
+        now = {name: host.step for name, host in state.hosts.items()}
+        for step in (Step.INSTALLING, Step.SETTING_UP, Step.DONE, Step.FAILED):
+            if fresh := [name for name in now if now[name] is step is not self.steps.get(name)]:
+                out.write(f"{step.value}: {names(fresh)}\n")
+                if step is Step.FAILED:
+                    out.writelines(f"  {clean(n)}: {clean(state.hosts[n].why)}\n" for n in fresh)
+        if state.waits and state.waits != self.waits:
+            out.write(f"{state.waits}\n")
+        out.flush()
+        self.steps, self.waits = now, state.waits
 
-
-def _tell(out: TextIO, state: Onboarding, told: Mapping[str, Step]) -> dict[str, Step]:
-    """Print the changes; return the step of each minion."""
-    now = {name: host.step for name, host in state.hosts.items()}
-    for step in (Step.INSTALLING, Step.SETTING_UP, Step.DONE, Step.FAILED):
-        if fresh := [name for name in now if now[name] is step is not told.get(name)]:
-            out.write(f"{step.value}: {names(fresh)}\n")
-            if step is Step.FAILED:
-                out.writelines(f"  {clean(n)}: {clean(state.hosts[n].why)}\n" for n in fresh)
-    out.flush()
-    return now
+    def _keep(self, ended: float = 0.0) -> None:
+        """Store how far it is, if that has changed or this is the end."""
+        state = self.state
+        if not ended and self.stored == (self.steps, self.waits):
+            return
+        told = {
+            "by": self.by,
+            "began": self.began,
+            "looked": self.clock(),
+            "ended": ended,
+            "waits": state.waits,
+            "under_way": {name: state.hosts[name].step.value for name in state.active},
+            **_told(state),
+        }
+        Store(self.opts).cache.write(ROLLOUTS, _KEY, told)
+        self.stored = self.steps, self.waits
 
 
 def _publisher(opts: Mapping[str, Any]) -> Publish:

@@ -933,7 +933,7 @@ def forget(minion=None, deleted=False):
 
 
 @errors.for_runner
-def onboard(target, tgt_type="glob", wheel="", sls="", test=False, **settings):
+def onboard(target=None, tgt_type="glob", wheel="", sls="", test=False, zone="UTC", **settings):
     """
     Set up minions in waves: install this extension, and apply its state there.
 
@@ -950,15 +950,23 @@ def onboard(target, tgt_type="glob", wheel="", sls="", test=False, **settings):
     (why; otherwise empty). The exit status is 1 if it has stopped, or if a minion has failed or is
     left out because of a problem.
 
+    Without a target and ``groups``, it does nothing and shows the newest run, also from another
+    terminal. The fields are the same, with ``mode`` (``running``, ``finished``, ``stopped``, or
+    ``interrupted`` if its process is gone), ``by`` (who began it), ``under_way`` (the minions at
+    work, and their steps) and ``waits`` (the gate that says no). ``began``, ``looked`` (the time of
+    the last change) and ``ended`` (0 if it has not ended) are seconds since 1970, and ``times`` has
+    the same in ISO 8601. The exit status is 0.
+
     CLI Example:
 
     .. code-block:: bash
 
         salt-run safeupdate.onboard 'web*' wheel=salt://saltext_safeupdate-0.1.0-py3-none-any.whl
         salt-run safeupdate.onboard '*' sls=base.safeupdate max_unavailable=5 test=True
+        salt-run safeupdate.onboard zone=local
 
     target, tgt_type
-        The minions.
+        The minions, if ``groups`` does not name them.
 
     wheel
         The ``salt://`` path of the wheel, for minions that do not have the extension:
@@ -971,17 +979,28 @@ def onboard(target, tgt_type="glob", wheel="", sls="", test=False, **settings):
     test
         Whether to only show the minions that would be set up. Defaults to ``False``.
 
-    canaries, waves, max_unavailable, max_failed, soak, windows, closed, exclude, minion_timeout
+    zone
+        The time zone of ``times``: ``UTC``, ``local`` for the zone of this master, or a name such
+        as ``Europe/Berlin``. Defaults to ``UTC``.
+
+    groups, canaries, waves, max_unavailable, max_failed, soak, windows, closed, exclude
+        As for :py:func:`plan`.
+
+    gate_before, gate_after, gate_timeout, minion_timeout
         As for :py:func:`plan`.
 
     :raises CommandExecutionError: if no minion matches or is left to be set up, a setting is not
         valid, or another process is doing this. Then nothing is begun.
+    :raises CommandExecutionError: if the cache of the master cannot be used.
     :raises CommandExecutionError: if the engine ``safeupdate_redeliver`` of this master is not
         configured or does not run.
     """
+    progress.zone(zone)
     settings = salt.utils.args.clean_kwargs(**settings)
+    if not (target or settings or wheel or sls or test):
+        return onboarding.shown(__opts__, zone)
     out = progress.watched(__opts__)
-    how = {"wheel": str(wheel), "sls": str(sls), "test": bool(test)}
+    how = {"wheel": str(wheel), "sls": str(sls), "test": bool(test), "by": _by()}
     found = onboarding.run(__opts__, target, tgt_type, settings, **how, out=out)
     __context__["retcode"] = found["retcode"]
     return found

@@ -6,9 +6,15 @@ import pytest
 from salt.exceptions import AuthenticationError
 
 from saltext_safeupdate import __version__
-from saltext_safeupdate.core.errors import InputError, LockHeldError, SafeUpdateError
+from saltext_safeupdate.core.errors import (
+    InputError,
+    LockHeldError,
+    RecordError,
+    SafeUpdateError,
+)
 from saltext_safeupdate.master import draining, newest, onboarding
 from saltext_safeupdate.master.alone import alone
+from saltext_safeupdate.master.store import ROLLOUTS
 from tests.functional.master.fleet_site import Fleet, Master, Time
 
 NAMES = [f"m{number}" for number in range(8)]
@@ -79,7 +85,8 @@ def run(master, target="*", *, clock=None, refuses=lambda what: None, **given):
     """*refuses* raises what the master raises that is asked, or publishes, just then."""
     fleet = master.fleet
     out = io.StringIO()
-    how = {key: given.pop(key) for key in ("wheel", "sls", "test") if key in given}
+    how = {k: given.pop(k) for k in ("wheel", "sls", "test", "by", "ask_gate") if k in given}
+    after = given.pop("after", lambda: None)
     settings = {"soak": 60, "max_unavailable": 2, "canaries": 1, "waves": ["50%", "100%"]} | given
 
     def ask(opts, minions, fun, arg=(), timeout=5.0):
@@ -91,6 +98,7 @@ def run(master, target="*", *, clock=None, refuses=lambda what: None, **given):
 
     def pause(seconds):
         master.time.now += seconds
+        after()
 
     def publish(minions, fun, arg):
         refuses("publish")
@@ -212,6 +220,9 @@ def test_a_test_begins_nothing(master):
         ({"wheel": "/srv/x.whl"}, "has to be the salt:// path"),
         ({"sls": "base"}, "not both"),
         ({"target": "x*"}, "no minion with an accepted key"),
+        ({"groups": ["m0"]}, "a target or 'groups', and not both"),
+        ({"target": None}, "a target or 'groups', and not both"),
+        ({"gate_before": "quiet"}, "has no gate 'quiet'"),
         ({"wheel": ""}, "does not have the extension; give 'wheel' or 'sls'"),
     ],
 )
@@ -284,3 +295,197 @@ def test_the_wheel_goes_where_nobody_else_can_have_put_another_one(master):
     there = f"/var/cache/salt-safeupdate/{WHEEL.removeprefix('salt://')}"
     assert get == [WHEEL, there, {"__kwarg__": True, "makedirs": True}]
     assert install[0] == there
+
+
+def test_how_it_stands_is_kept_and_shown_from_anywhere(master):
+    opts = opts_of(master)
+    with pytest.raises(InputError, match="No minions have been set up in waves yet"):
+        onboarding.shown(opts)
+    seen = []
+    found, _ = run(master, by="jo on here", after=lambda: seen.append(onboarding.shown(opts)))
+    assert seen[0]["mode"] == "running"
+    assert seen[0]["under_way"] == {"m0": "installing"}
+    assert {step for each in seen for step in each["under_way"].values()} == {
+        "installing",
+        "setting up",
+    }
+    kept = onboarding.shown(opts, "Asia/Kolkata")
+    assert {key: kept[key] for key in found} == found
+    assert (kept["mode"], kept["by"], kept["under_way"]) == ("finished", "jo on here", {})
+    assert kept["times"].keys() == {"began", "looked", "ended"}
+    assert kept["times"]["ended"].endswith("+05:30")
+    run(master, test=True, target="m0", wheel="")
+    assert onboarding.shown(opts)["done"] == found["done"], "a test leaves no record"
+
+
+class Killed(Exception):
+    """The end of the process of the runner."""
+
+
+def test_one_whose_process_is_gone_is_interrupted_and_says_who_has_not_begun(master):
+    def after():
+        if len(master.fleet.order) > 2:
+            raise Killed
+
+    with pytest.raises(Killed):
+        run(master, after=after)
+    kept = onboarding.shown(opts_of(master))
+    assert (kept["mode"], kept["ended"], kept["times"]["ended"]) == ("interrupted", 0, None)
+    begun = {name for _, name in master.fleet.order}
+    assert begun == {*kept["done"], *kept["under_way"]}
+    assert set(kept["not_begun"]) == set(NAMES) - begun
+
+
+def test_it_is_kept_that_somebody_begins_before_that_is_asked_for(master):
+    def refuses(what):
+        if what == "publish":
+            raise Killed
+
+    with pytest.raises(Killed):
+        run(master, refuses=refuses)
+    assert onboarding.shown(opts_of(master))["under_way"] == {"m0": "installing"}
+    assert master.fleet.order == []
+
+
+def test_while_it_cannot_be_kept_nobody_begins_and_it_continues_when_it_can(master):
+    bank = master.cache / ROLLOUTS
+    aside = bank.with_name("aside")
+    times = []
+
+    def after():
+        # For two minutes, a file is where the records are.
+        times.append(master.time.now)
+        if len(times) == 1:
+            bank.rename(aside)
+            bank.write_text("")
+        elif bank.is_file() and times[-1] > times[0] + 120:
+            assert [name for _, name in master.fleet.order] == ["m0"]
+            bank.unlink()
+            aside.rename(bank)
+
+    found, said = run(master, after=after)
+    assert (sorted(found["done"]), found["failed"], found["stopped"]) == (NAMES, {}, "")
+    assert said.count("cannot ask, publish or keep its record: The cache of the master") == 1
+    assert onboarding.shown(opts_of(master))["done"] == found["done"]
+    for what in (INSTALL, ENABLE):
+        assert sorted(name for each, name in master.fleet.order if each == what) == NAMES
+
+
+def test_one_whose_end_cannot_be_kept_still_tells_it(master):
+    bank = master.cache / ROLLOUTS
+
+    def after():
+        if len(master.fleet.order) == 2 and not bank.is_file():
+            bank.rename(bank.with_name("aside"))
+            bank.write_text("")
+
+    found, said = run(master, after=after)
+    assert "cannot ask, publish or keep its record" in found["stopped"]
+    assert (found["done"], found["not_begun"], found["retcode"]) == (["m0"], NAMES[3:], 1)
+    assert "the record of the end cannot be stored" in said
+
+
+def test_how_one_ends_whose_master_does_not_come_back_is_kept(master):
+    found, _ = run(master, refuses=Away(master, 1e6, SafeUpdateError("no engine runs")))
+    kept = onboarding.shown(opts_of(master))
+    assert {key: kept[key] for key in found} == found
+    assert (kept["mode"], kept["under_way"]) == ("stopped", {})
+
+
+@pytest.mark.parametrize(
+    "odd", [["odd"], {}, {"began": "", "looked": 0, "ended": 0, "stopped": ""}]
+)
+def test_a_record_that_is_none_is_told(master, odd):
+    master.store().cache.write(ROLLOUTS, "onboarding", odd)
+    with pytest.raises(RecordError, match="it is no record of an onboarding"):
+        onboarding.shown(opts_of(master))
+
+
+def gates(master, no=(), until=0.0):
+    """Return gates that say no, the ones of these names until then, and what they were asked."""
+    asked = []
+
+    def ask_gate(name):
+        asked.append((name, len(master.fleet.order) // 2))
+        quiet = name not in no or master.time.now > until
+        return quiet, "" if quiet else "alarms\x1b[2J"
+
+    master.opts["safeupdate_gates"] = dict.fromkeys(("quiet", "works"), "test.true")
+    return asked, ask_gate
+
+
+def test_no_wave_begins_or_ends_before_its_gates_say_yes(master):
+    asked, ask_gate = gates(master, no=["works"], until=master.time.now + 3600)
+    out = run(master, gate_before="quiet", gate_after="works", ask_gate=ask_gate, gate_timeout=7200)
+    found, said = out
+    assert sorted(found["done"]) == NAMES
+    assert "waits after wave 1: the gate works says no: alarms" in said
+    assert "\x1b" not in said
+    # Each wave is whole before the next one, and whatever says no is asked once a minute.
+    assert [each for each in asked if each[0] == "quiet"] == [("quiet", n) for n in (0, 1, 4)]
+    assert 50 < asked.count(("works", 1)) <= 61
+    assert asked[-1] == ("works", 8)
+
+
+def test_a_gate_that_says_no_for_too_long_stops_it(master):
+    asked, ask_gate = gates(master, no=["works"], until=1e12)
+    found, _ = run(master, gate_after=["works"], ask_gate=ask_gate, gate_timeout=600)
+    assert found["done"] == ["m0"]
+    assert found["stopped"].startswith("the gate works has not said yes for 600 s")
+    assert (found["not_begun"], found["retcode"]) == (NAMES[1:], 1)
+    assert 10 <= len(asked) <= 12
+
+
+@pytest.mark.parametrize("step", [86400.0, -86400.0])
+def test_a_clock_that_is_set_while_a_gate_says_no_neither_stops_nor_delays_it(master, step):
+    begun = master.time.now
+    _, ask_gate = gates(master, no=["quiet"], until=begun + 300)
+
+    def wall():
+        return master.time.now + (step if master.time.now > begun + 120 else 0)
+
+    wanted = {"gate_before": "quiet", "gate_timeout": 600}
+    found, _ = run(master, clock=wall, ask_gate=ask_gate, **wanted)
+    assert (sorted(found["done"]), found["stopped"]) == (NAMES, "")
+    assert master.time.now - begun < 3600
+    kept = onboarding.shown(opts_of(master))
+    assert begun <= kept["began"] < begun + 60, "by the wall clock before it was set"
+    assert kept["ended"] == wall()
+
+
+def test_the_time_outside_the_windows_is_none_in_which_a_gate_says_no(master):
+    # It is 20:26 UTC, and the window is open for four minutes.
+    asked, ask_gate = gates(master, no=["quiet"], until=master.time.now + 80_000)
+    wanted = {"gate_before": "quiet", "gate_timeout": 600, "windows": ["20:00-20:30"]}
+    found, _ = run(master, ask_gate=ask_gate, **wanted)
+    assert (sorted(found["done"]), found["stopped"]) == (NAMES, "")
+    assert asked
+
+
+def test_groups_have_their_own_limits_and_come_one_after_the_other(master):
+    groups = [
+        {"name": "first", "target": "m[0-2]", "max_unavailable": 1, "canaries": 0, "soak": 0},
+        {"name": "rest", "target": "*"},
+    ]
+    seen = []
+    found, _ = run(
+        master,
+        target=None,
+        groups=groups,
+        max_unavailable=4,
+        after=lambda: seen.append(set(onboarding.shown(opts_of(master))["under_way"])),
+    )
+    assert sorted(found["done"]) == NAMES
+    assert [name for _, name in master.fleet.order[:6]] == ["m0", "m0", "m1", "m1", "m2", "m2"]
+    assert max(len(each & {"m0", "m1", "m2"}) for each in seen) == 1
+    assert max(map(len, seen)) > 1
+
+
+def test_a_group_in_which_as_many_have_failed_as_may_be_away_stops_it(master):
+    master.fleet.broken = {"m1"}
+    groups = [{"name": "first", "target": "m[0-2]", "max_unavailable": 1, "canaries": 0}]
+    found, _ = run(
+        master, target=None, groups=groups, max_unavailable=4, max_failed=3, minion_timeout=300
+    )
+    assert found["stopped"] == "as many minions of first have failed as may be away at once"
+    assert found["not_begun"] == ["m2"]

@@ -81,7 +81,7 @@ FUNCTIONS = {
 }
 
 
-@pytest.mark.parametrize("name", sorted(FUNCTIONS - {"plan", "rollout"}))
+@pytest.mark.parametrize("name", sorted(FUNCTIONS - {"plan", "rollout", "onboard"}))
 def test_every_function_refuses_what_it_does_not_take(name):
     with pytest.raises(errors.RefusedError, match=f"^safeupdate.{name}: .* it takes"):
         getattr(runner, name)(nonsens=1)
@@ -91,6 +91,8 @@ def test_every_function_refuses_what_it_does_not_take(name):
     ("name", "given", "said"),
     [
         ("rollout", {"target": "m*", "version": "1", "canarys": 1}, "no setting canarys"),
+        ("onboard", {"target": "m*", "canarys": 1}, "no setting canarys"),
+        ("onboard", {}, "No minions have been set up in waves yet"),
         ("plan", {"target": "m*", "version": EATEN}, "3007.1, and 3007.10 would have"),
         ("rollout", {"target": "m*", "extension": EATEN}, "3007.1, and 3007.10 would have"),
         ("plan", {"target": "m*", "version": "3008.3", "at": 1200}, "20:00 is the number 1200"),
