@@ -78,17 +78,17 @@ class Onboarding:
     The set-up of the minions of a plan. *lacking* do not have the extension yet.
 
     ``why`` says why it has stopped; empty if it has not. ``waits`` names the gate that says no;
-    empty if there is no such gate. ``opened`` has the wave, the moment and the name of each gate
-    that has said yes.
+    empty if there is no such gate. ``settled_at`` is when the last minion of the wave was done.
+    ``opened`` has the wave, the moment and the name of each gate that has said yes.
 
-    *passed* are the seconds of a clock that nobody sets, for time limits. *now* is the wall clock,
-    for windows.
+    *passed* are the seconds of a monotonic clock, for time limits. *now* is the wall clock, for
+    windows.
     """
 
     plan: Plan
     lacking: frozenset[str]
     wave: int = 0
-    soaks_until: float = 0.0
+    settled_at: float | None = None
     why: str = ""
     waits: str = ""
     opened: set[tuple[int, str, str]] = field(default_factory=set)
@@ -136,7 +136,7 @@ class Onboarding:
 
     def begin(self, passed: float, now: float) -> tuple[list[str], list[str]]:
         """Return the minions that begin now: without the extension, and with it."""
-        if not self._may_begin(passed, now) or self._gate(BEFORE):
+        if not self._may_begin(now) or self._gate(BEFORE):
             return [], []
         begun = self._waiting()[: max(self._room(), 0)]
         for name in begun:
@@ -153,9 +153,9 @@ class Onboarding:
         if self.why or self.wave >= len(self.plan.waves):
             return ""
         if self._settled():
-            return self._gate(AFTER)
+            return self._gate(AFTER) if self._soaked(passed) else ""
         minions = self.plan.waves[self.wave].minions
-        if len(self._waiting()) == len(minions) and self._may_begin(passed, now):
+        if len(self._waiting()) == len(minions) and self._may_begin(now):
             return self._gate(BEFORE)
         # While nobody may begin, the time for the gate does not run.
         self.closed_since, self.waits = None, ""
@@ -177,8 +177,8 @@ class Onboarding:
             self.why = f"the gate {gate} has not said yes for {longest:g} s: {self.waits}"
             self.waits = ""
 
-    def _may_begin(self, passed: float, now: float) -> bool:
-        if self.why or self.wave >= len(self.plan.waves) or passed < self.soaks_until:
+    def _may_begin(self, now: float) -> bool:
+        if self.why or self.wave >= len(self.plan.waves):
             return False
         wanted = self.plan.request.of(self.plan.waves[self.wave].group)
         return window.is_open(wanted.windows, now, wanted.closed)
@@ -205,6 +205,10 @@ class Onboarding:
         minions = self.plan.waves[self.wave].minions
         return all(self.hosts[name].step in (Step.DONE, Step.FAILED) for name in minions)
 
+    def _soaked(self, passed: float) -> bool:
+        soak = self.plan.request.of(self.plan.waves[self.wave].group).soak
+        return self.settled_at is not None and passed >= self.settled_at + soak
+
     def _gate(self, moment: str) -> str:
         """Return the first gate of the wave that has not said yes at that moment."""
         wanted = self.plan.request.of(self.plan.waves[self.wave].group)
@@ -227,9 +231,12 @@ class Onboarding:
             self.why = "as many minions have failed as may be away at once"
         elif self._waiting() and self._failed_of(wave.group) >= self._limit(wave.group):
             self.why = f"as many minions of {wave.group} have failed as may be away at once"
-        elif self._settled() and not self._gate(AFTER):
-            self.wave += 1
-            self.soaks_until = passed + self.plan.request.of(wave.group).soak
+        elif self._settled():
+            self.settled_at = passed if self.settled_at is None else self.settled_at
+            # The last wave soaks only for its gate.
+            last = self.wave + 1 == len(self.plan.waves)
+            if not self._gate(AFTER) and (last or self._soaked(passed)):
+                self.wave, self.settled_at = self.wave + 1, None
 
 
 def _why(host: Host) -> str:

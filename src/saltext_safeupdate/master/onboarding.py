@@ -2,10 +2,10 @@
 Setting up hosts that do not have this extension, or are not set up, in waves.
 
 They cannot take part in a rollout, so Salt's own functions install the extension, and the state
-sets it up. It runs in the process of the runner, and may be begun again at any time, because minions
-that are set up are left out. The answer of each minion to the engine of this master, which nobody
-else can give, decides about the result, and not the returns of jobs. The newest run is recorded for
-:func:`shown`; the record decides nothing.
+sets it up. It runs in the process of the runner, and may be begun again at any time, because
+minions that are set up are left out. The answer of each minion to the engine of this master, which
+nobody else can give, decides about the result, and not the returns of jobs. The newest run is
+recorded for :func:`shown`; the record decides nothing.
 """
 
 from __future__ import annotations
@@ -288,7 +288,7 @@ class _Drive:
                 self._look()
                 away = None
             except (SafeUpdateError, SaltException, OSError) as err:
-                # A master that starts anew comes back; whoever has begun goes on meanwhile.
+                # A restarted master comes back; minions that have begun continue meanwhile.
                 why = f"this master cannot ask, publish or keep its record: {one_line(err)}"
                 if away is None:
                     away = self.passed()

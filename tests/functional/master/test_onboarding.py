@@ -404,9 +404,11 @@ def test_a_record_that_is_none_is_told(master, odd):
 def gates(master, no=(), until=0.0):
     """Return gates that say no, the ones of these names until then, and what they were asked."""
     asked = []
+    times = master.fleet.times = []
 
     def ask_gate(name):
         asked.append((name, len(master.fleet.order) // 2))
+        times.append(master.time.now)
         quiet = name not in no or master.time.now > until
         return quiet, "" if quiet else "alarms\x1b[2J"
 
@@ -425,6 +427,8 @@ def test_no_wave_begins_or_ends_before_its_gates_say_yes(master):
     assert [each for each in asked if each[0] == "quiet"] == [("quiet", n) for n in (0, 1, 4)]
     assert 50 < asked.count(("works", 1)) <= 61
     assert asked[-1] == ("works", 8)
+    # A wave has soaked before it is asked whether it works.
+    assert master.fleet.times[asked.index(("works", 1))] >= master.fleet.enabled["m0"] + 60 + 60
 
 
 def test_a_gate_that_says_no_for_too_long_stops_it(master):
