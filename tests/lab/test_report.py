@@ -12,7 +12,7 @@ import pytest
 
 from devtools.lab.browser import Browser, Page
 from devtools.lab.container import Lab
-from saltext_safeupdate.fleet import plan, report
+from saltext_safeupdate.fleet import plan, report, times
 from saltext_safeupdate.fleet.rollout import Rollout, Step, begin
 from tests.unit.fleet.world import NEW, NOW, NUMBER, OLD, Host, World
 
@@ -392,3 +392,15 @@ def test_names_and_reasons_are_text_and_nothing_is_asked_of_a_network(browser: B
     assert any(
         "Content Security Policy" in e["entry"]["text"] for e in page.events("Log.entryAdded")
     )
+
+
+def test_times_are_those_of_the_zone_that_is_asked_for(browser: Browser) -> None:
+    world = World([Host("m1")]).run(600)
+    for zone, ends in (("UTC", " UTC"), ("Asia/Kolkata", "+05:30")):
+        page = browser.open(report.page(world.rollout, world.now, zone))
+        began = times.iso(world.rollout.began, zone).replace("T", " ").replace("+00:00", " UTC")
+        assert f"begun {began}, as of " in page.evaluate("lead.textContent")
+        first = page.evaluate("document.querySelector('#history li').textContent")
+        assert first.startswith(f"{began}  began")
+        assert began.endswith(ends)
+    assert page.events("Runtime.exceptionThrown") == []

@@ -7,7 +7,7 @@
   const kind = (step) =>
     BAD.includes(step) ? "bad" : WORK.includes(step) ? "work" : step === "done" ? "done" : "wait";
   const words = (step) => step.replaceAll("_", " ");
-  const time = (at) => new Date(at * 1000).toISOString().replace("T", " ").slice(0, 19) + " UTC";
+  const time = (at) => at.replace("T", " ").replace("+00:00", " UTC");
   const long = (s) =>
     s < 90 ? `${Math.round(s)} s` : s < 5400 ? `${Math.round(s / 60)} min` : `${(s / 3600).toFixed(1)} h`;
   const make = (tag, text, name) => {
@@ -29,7 +29,7 @@
     .filter(Boolean).join(" and ");
   document.title = `Rollout ${s.rollout}: ${s.mode}`;
   get("title").textContent = `Rollout ${s.rollout}: ${s.mode}`;
-  get("lead").textContent = `${goal}, begun ${time(s.began)}, as of ${time(s.looked)}` +
+  get("lead").textContent = `${goal}, begun ${time(s.times.began)}, as of ${time(s.times.looked)}` +
     (s.why ? `. ${s.why}` : "");
   const told = [];
   // What is done first, as in the terminal.
@@ -67,7 +67,9 @@
     get("left").append(make("li", `${minion}: ${why}`));
   }
   get("left").closest("section").hidden = !Object.keys(data.left_out).length;
-  for (const [at, line] of data.history) get("history").append(make("li", `${time(at)}  ${line}`));
+  for (const [n, [, line]] of data.history.entries()) {
+    get("history").append(make("li", `${time(s.times.history[n])}  ${line}`));
+  }
 
   // -- rows, of which only those in sight exist ----------------------------------------------
   const HEIGHT = 28, MORE = 20;

@@ -14,17 +14,20 @@ import json
 from dataclasses import asdict
 from typing import Any
 
-from . import durations, summary
+from . import durations, summary, times
 from .rollout import Rollout
 
 # By this a page is known as one of ours.
 MARK = '<meta name="generator" content="saltext-safeupdate: report of a rollout">'
 
 
-def data(rollout: Rollout, now: float) -> dict[str, Any]:
-    """Return all that the page shows."""
+def data(rollout: Rollout, now: float, zone: object = times.UTC) -> dict[str, Any]:
+    """Return all that the page shows, with times in that zone; see :func:`.times.zone`."""
+    history = [list(line) for line in rollout.history]
+    found = summary.summary(rollout, now)
+    told = times.beside({**found, "history": history}, summary.TIMES, zone)
     return {
-        "summary": summary.summary(rollout, now),
+        "summary": {**found, "times": told["times"]},
         "minions": summary.rows(rollout),
         "elapsed": rollout.elapsed,
         "durations": {
@@ -32,19 +35,19 @@ def data(rollout: Rollout, now: float) -> dict[str, Any]:
             for phase, usual in durations.by_phase(rollout.minions.values()).items()
         },
         "left_out": dict(rollout.plan.left_out),
-        "history": [list(line) for line in rollout.history],
+        "history": history,
     }
 
 
-def page(rollout: Rollout, now: float) -> str:
-    """Return the page."""
+def page(rollout: Rollout, now: float, zone: object = times.UTC) -> str:
+    """Return the page, with times in that zone; see :func:`.times.zone`."""
     style, script, frame = (_part(f"report.{kind}") for kind in ("css", "js", "html"))
     policy = (
         f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}'; "
         "base-uri 'none'; form-action 'none'"
     )
     # In a script element only "<" can end what is data.
-    told = json.dumps(data(rollout, now), separators=(",", ":")).replace("<", "\\u003c")
+    told = json.dumps(data(rollout, now, zone), separators=(",", ":")).replace("<", "\\u003c")
     parts = {"POLICY": policy, "STYLE": style, "SCRIPT": script, "DATA": told}
     for name, text in parts.items():
         frame = frame.replace(f"@{name}@", text, 1)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from ..core.errors import InputError, RecordError
 from ..core.host.files import write_atomic
 from ..fleet import metrics as metric
-from ..fleet import report
+from ..fleet import report, times
 from ..fleet.rollout import Rollout
 from .store import Store
 
@@ -29,14 +29,15 @@ def write_report(
     *,
     public: bool = False,
     force: bool = False,
+    zone: object = times.UTC,
     clock: Callable[[], float] = time.time,
 ) -> str:
     """
     Write the page of a rollout to a file and return its full path.
 
     Only the user of the master may read it, unless it is *public*. A file that is no report is
-    replaced only by *force*. Raises InputError if there is no such rollout, or the file cannot
-    be written.
+    replaced only by *force*. *zone* is that of its times. Raises InputError if there is no such
+    rollout, or the file cannot be written.
     """
     target = _target(path)
     if _is_other_file(target, report.MARK.encode()) and not force:
@@ -44,7 +45,7 @@ def write_report(
             f"{target} is there and is no report, so it was left alone. Give another path, or "
             "'force=True' to replace it."
         )
-    _write(target, report.page(_rollout(store, name), clock()), 0o644 if public else 0o600)
+    _write(target, report.page(_rollout(store, name), clock(), zone), 0o644 if public else 0o600)
     return target
 
 

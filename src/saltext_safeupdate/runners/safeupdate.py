@@ -709,7 +709,7 @@ def master_version():
 
 
 @errors.for_runner
-def report(rollout, path, public=False, force=False):
+def report(rollout, path, public=False, force=False, zone="UTC"):
     """
     Write a rollout as one HTML page, and return the path of the file.
 
@@ -735,12 +735,17 @@ def report(rollout, path, public=False, force=False):
     force
         Replace the file even if it is no report. Defaults to ``False``.
 
+    zone
+        The time zone of times that the page shows: ``UTC``, ``local`` for that of this master, or a
+        name such as ``Europe/Berlin``. Defaults to ``UTC``.
+
     :raises CommandExecutionError: if there is no such rollout, or the file cannot be written or is
         no report.
     :raises CommandExecutionError: if the rollout cannot be read.
     """
+    progress.zone(zone)
     return reports.write_report(
-        Store(__opts__), rollout, path, public=bool(public), force=bool(force)
+        Store(__opts__), rollout, path, public=bool(public), force=bool(force), zone=zone
     )
 
 

@@ -6,7 +6,7 @@ import html.parser
 import json
 import re
 
-from saltext_safeupdate.fleet import report
+from saltext_safeupdate.fleet import report, times
 from tests.unit.fleet.world import Host, World
 
 
@@ -69,3 +69,13 @@ def test_what_minions_say_is_no_markup() -> None:
     assert told["minions"][1]["reason"] == evil
     assert "innerHTML" not in text
     assert not re.search(r"insertAdjacent|document\.write|eval\(", text)
+
+
+def test_its_times_are_in_the_zone_that_is_asked_for() -> None:
+    world = made(2)
+    _, told = parsed(report.page(world.rollout, world.now, "Asia/Kolkata"))
+    shown = told["summary"]["times"]
+    assert shown["began"] == times.iso(world.rollout.began, "Asia/Kolkata")
+    assert shown["looked"].endswith("+05:30")
+    assert len(shown["history"]) == len(told["history"])
+    assert all(at.endswith("+05:30") for at in shown["history"])
