@@ -24,10 +24,13 @@ from tests.lab.test_slots_hosts import AFTER, ALL, BEFORE, FIRST
 
 PROGRAM = f"{PREFIX}/bin/salt-minion"
 WORK = "/var/tmp/work"
+# Nobody reads what it says while it runs, and a pipe that is full would stop it.
+CONSOLE = "exec >> /var/tmp/console 2>&1"
 # A container in the one of the lab: processes of its own, a /run of its own, and no systemd. What
 # is started is its first process. Who kills the outer one takes the power away.
 START = (
-    "echo $$ > /var/tmp/outer; exec unshare --pid --fork --kill-child --mount --mount-proc "
+    f"{CONSOLE}; echo $$ > /var/tmp/outer; "
+    "exec unshare --pid --fork --kill-child --mount --mount-proc "
     f"sh -c 'mount -t tmpfs -o mode=755 run /run && exec {PROGRAM}'"
 )
 # It is no minion: whoever starts it gets nothing.
@@ -195,7 +198,8 @@ class Supervised(Contained):
     """One whose keeper is no first process: its supervisor of an update outlives it."""
 
     def start(self) -> None:
-        line = f"mount --bind /var/tmp/run /run && echo $$ > /var/tmp/keeper && exec {PROGRAM}"
+        own_run = "mount --bind /var/tmp/run /run && echo $$ > /var/tmp/keeper"
+        line = f"{CONSOLE}; {own_run} && exec {PROGRAM}"
         self.container.run(["mkdir", "-p", "/var/tmp/run"])
         self.process = self.container.popen(["unshare", "--mount", "sh", "-c", line])
 
