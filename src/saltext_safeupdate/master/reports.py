@@ -36,7 +36,7 @@ def write_report(
     Write the page of a rollout to a file and return its full path.
 
     Only the user of the master may read it, unless it is *public*. A file that is no report is
-    replaced only by *force*. *zone* is that of its times. Raises InputError if there is no such
+    replaced only by *force*. *zone* is the zone of its times. Raises InputError if there is no such
     rollout, or the file cannot be written.
     """
     target = _target(path)

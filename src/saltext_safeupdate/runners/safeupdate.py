@@ -736,7 +736,7 @@ def report(rollout, path, public=False, force=False, zone="UTC"):
         Replace the file even if it is no report. Defaults to ``False``.
 
     zone
-        The time zone of times that the page shows: ``UTC``, ``local`` for that of this master, or a
+        The time zone of times that the page shows: ``UTC``, ``local`` for this master's zone, or a
         name such as ``Europe/Berlin``. Defaults to ``UTC``.
 
     :raises CommandExecutionError: if there is no such rollout, or the file cannot be written or is
