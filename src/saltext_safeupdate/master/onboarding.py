@@ -188,7 +188,7 @@ def _plan(
     clock: Callable[[], float],
 ) -> tuple[Plan, frozenset[str]]:
     """Return the waves, and the minions without the extension."""
-    if strange := sorted(set(settings) - set(SETTINGS)):
+    if strange := _strange(settings):
         raise InputError(
             f"Onboarding has no setting {', '.join(strange)}. Nothing was begun; it has "
             f"{', '.join(sorted(SETTINGS))}."
@@ -197,8 +197,8 @@ def _plan(
         raise InputError("Give a target or 'groups', and not both. Nothing was begun.")
     group = {"name": "minions", "target": target, "tgt_type": tgt_type}
     # A plan is about versions, so the version of this extension stands for the set-up.
-    given = {"groups": [group], **settings, "extension": ourselves.running_version()}
-    wanted = requests.from_mapping(given)
+    version = ourselves.running_version()
+    wanted = requests.from_mapping({"groups": [group], **settings, "extension": version})
     for name in sorted(wanted.gates):
         gate.named(opts, name)
     by_group, members, unsure = _members(opts, wanted)
@@ -226,6 +226,14 @@ def _plan(
         draw=newest.by_chance,
     )
     return plan, lacking
+
+
+def _strange(settings: Mapping[str, Any]) -> list[str]:
+    """Return the settings, also of groups, that onboarding does not have."""
+    groups = settings.get("groups")
+    listed = groups if isinstance(groups, list | tuple) else ()
+    of_groups = {str(name) for group in listed if isinstance(group, Mapping) for name in group}
+    return sorted((set(settings) | of_groups - {"name", "target", "tgt_type"}) - set(SETTINGS))
 
 
 def _members(

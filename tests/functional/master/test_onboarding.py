@@ -217,6 +217,10 @@ def test_a_test_begins_nothing(master):
     ("given", "why"),
     [
         ({"version": "3008.3"}, "no setting version"),
+        (
+            {"target": None, "groups": [{"name": "g", "target": "m0", "pause_after": "canaries"}]},
+            "no setting pause_after",
+        ),
         ({"wheel": "/srv/x.whl"}, "has to be the salt:// path"),
         ({"sls": "base"}, "not both"),
         ({"target": "x*"}, "no minion with an accepted key"),
