@@ -78,7 +78,6 @@ while time.monotonic() < end:
     time.sleep(0.002)
 else:
     sys.exit("the phase was never reached")
-db.close()
 killed = ""
 while victims and time.monotonic() < end and not killed:
     for pid, words in processes():
@@ -90,7 +89,11 @@ while not held("supervisor") and time.monotonic() < end:
     time.sleep(0.002)
 pid = supervisor()
 if pid and not victims:
+    # Not while it writes, or closes the last connection: then nobody else could read the record.
+    db.execute("BEGIN IMMEDIATE")
     os.kill(pid, signal.SIGSTOP)
+    db.execute("ROLLBACK")
+db.close()
 print(pid or 0, killed, flush=True)
 """
 
