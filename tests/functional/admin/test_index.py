@@ -176,7 +176,7 @@ def test_what_a_wheel_needs_from_an_address_is_not_built(site, index, tmp_path, 
     where = address.format(url=site.url, path=site.path / "evil")
     site.salt("3008.3", needs=f"evil @ {where}")
     with (
-        pytest.raises(SafeUpdateError, match=r"cannot fetch.*no wheel.*Nothing was changed"),
+        pytest.raises(SafeUpdateError, match=r"cannot download.*no wheel.*Nothing was changed"),
         index.fetched("3008.3", str(tmp_path / "state")),
     ):
         pass
@@ -230,7 +230,7 @@ def test_an_index_that_answers_with_junk_changes_nothing(site, index, tmp_path, 
     (site.path / "salt").mkdir()
     (site.path / "salt" / "index.html").write_bytes(answer)
     with (
-        pytest.raises(SafeUpdateError, match=r"cannot fetch.*Nothing was changed"),
+        pytest.raises(SafeUpdateError, match=r"cannot download.*Nothing was changed"),
         index.fetched("3008.3", str(tmp_path / "state")),
     ):
         pass
@@ -243,7 +243,7 @@ def test_a_wheel_that_is_none_or_another_version_is_refused(site, index, tmp_pat
     made.rename(made.with_name(made.name.replace("3007.9", "3007.20")))
     for version in ("3008.3", "3007.20"):
         with (
-            pytest.raises(SafeUpdateError, match=r"cannot fetch.*Nothing was changed"),
+            pytest.raises(SafeUpdateError, match=r"cannot download.*Nothing was changed"),
             index.fetched(version, str(tmp_path / "state")),
         ):
             pass
