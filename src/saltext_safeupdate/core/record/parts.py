@@ -151,6 +151,10 @@ class Former:
     hooked: bool | None = None
 
 
+# What is said of a reboot while it is asked for: it may come before there is an answer.
+ASKING = "being requested"
+
+
 @frozen
 class Boot:
     """

@@ -11,6 +11,7 @@ import logging
 from dataclasses import replace
 
 from ..errors import SafeUpdateError
+from ..record.parts import ASKING
 from ..record.update import Update
 from . import watchdog
 from .context import Context
@@ -53,15 +54,21 @@ def wait(context: Context, update: Update, *, back: bool = False) -> Update:
 
     It requests the reboot if the settings say so.
     """
-    again = update.awaits_boot
+    # One that was killed while it asked may have done so in vain.
+    asked = update.awaits_boot and update.boot.reboot != ASKING
+    asks = not asked and is_asked_for(context, back=back)
     # The later supervisors have their own attempts.
     update = context.note(
         update,
-        boot=replace(update.boot, awaits=update.this_boot),
+        boot=replace(
+            update.boot,
+            awaits=update.this_boot,
+            reboot=ASKING if asks else update.boot.reboot,
+        ),
         progress=replace(update.progress, supervisors=0),
     )
     context.watchdogs.rest(watchdog.unit(context.settings))
-    if not again and is_asked_for(context, back=back):
+    if asks:
         update = context.note(update, boot=replace(update.boot, reboot=_ask(context)))
     return update
 

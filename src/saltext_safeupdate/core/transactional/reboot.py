@@ -8,6 +8,7 @@ from pathlib import Path
 
 from ..errors import CommandError, InputError, SafeUpdateError
 from ..host.command import Run
+from ..record.parts import ASKING
 from . import cli
 from .cli import Options
 from .outcome import Limits
@@ -30,8 +31,12 @@ _SHUTDOWN_JOB = re.compile(r"\b(?:reboot|kexec|soft-reboot|shutdown)\.target\s+s
 
 
 def comes_now(said: str) -> bool:
-    """Tell whether what :func:`reboot` has returned means that the host reboots by itself now."""
-    return said in [f"{REQUESTED} (method {name})" for name in AT_ONCE]
+    """
+    Tell whether the host reboots by itself now, by what :func:`reboot` has returned.
+
+    That may be the case as long as it has not.
+    """
+    return said in [ASKING, *(f"{REQUESTED} (method {name})" for name in AT_ONCE)]
 
 
 def setting(name: str, default: str, files: Sequence[Path]) -> str:

@@ -16,7 +16,7 @@ from saltext_safeupdate.core.extensions import ourselves
 from saltext_safeupdate.core.host import locks
 from saltext_safeupdate.core.prepare.revisions import PREVIOUS, Previous
 from saltext_safeupdate.core.record import fence
-from saltext_safeupdate.core.record.parts import Request
+from saltext_safeupdate.core.record.parts import ASKING, Request
 from saltext_safeupdate.core.record.phase import Phase
 from saltext_safeupdate.fleet.inventory import from_answer
 from saltext_safeupdate.this_host import Host
@@ -461,6 +461,7 @@ class TestReport:
             ("reboot requested (method rebootmgr)", "awaited"),
             ("the reboot could not be requested: busy", "awaited"),
             ("reboot requested (method systemd)", ""),
+            (ASKING, ""),
         ],
     )
     def test_a_reboot_that_does_not_come_now_is_awaited(self, made, said, told):

@@ -7,7 +7,7 @@ import pytest
 from saltext_safeupdate.core.errors import InputError, LockHeldError, SafeUpdateError
 from saltext_safeupdate.core.generations import meeting
 from saltext_safeupdate.core.host import processes
-from saltext_safeupdate.core.record.parts import Code, Owed, WayBack
+from saltext_safeupdate.core.record.parts import ASKING, Code, Owed, WayBack
 from saltext_safeupdate.core.record.phase import Phase
 from tests.support.simulated import FakeTransactional, Killed
 
@@ -115,6 +115,29 @@ def test_a_reboot_that_cannot_be_asked_for_is_told(machine, host):
     machine.set(transactional_reboot="always")
     machine.snapshots.reboot = reboot
     assert "no method works" in machine.ask().boot.reboot
+    assert machine.boot().phase is Phase.COMMITTED
+
+
+def test_a_reboot_is_written_down_before_it_is_asked_for(machine, host):
+    """It may come at once: whoever asks meanwhile, such as a rollout, knows that it does."""
+    written = []
+
+    def reboot():
+        written.append(host.last.boot)
+        if len(written) == 1:
+            raise Killed
+        return "reboot requested"
+
+    machine.set(transactional_reboot="always")
+    machine.snapshots.reboot = reboot
+    with pytest.raises(Killed):
+        machine.ask()
+    # It was killed, and no reboot came: the next one asks again.
+    host.supervise()
+    host.supervise()
+    assert [boot.reboot for boot in written] == [ASKING, ASKING]
+    assert all(boot.awaits for boot in written)
+    assert host.last.boot.reboot == "reboot requested"
     assert machine.boot().phase is Phase.COMMITTED
 
 
