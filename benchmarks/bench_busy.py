@@ -171,9 +171,10 @@ def measure(lab: Lab, site: Path, front_end: str) -> None:
         time.sleep(3)
         for burners in (0, BURNERS):
             for number in range(UPDATES):
+                version = PACKAGES[(number + UPDATES * bool(burners)) % 2]
                 for who, scene in both.items():
                     with load(burners):
-                        made = one(scene, front_end, PACKAGES[number % 2], plain=who == "plain")
+                        made = one(scene, front_end, version, plain=who == "plain")
                     found.setdefault((who, burners), []).append(made)
         ended = {who: _has_ended(both[who], jid, until) for who, jid in jobs.items()}
     finally:
