@@ -54,7 +54,7 @@ def wait(context: Context, update: Update, *, back: bool = False) -> Update:
 
     It requests the reboot if the settings say so.
     """
-    # One that was killed while it asked may have done so in vain.
+    # A supervisor that was killed while it asked may not have got through.
     asked = update.awaits_boot and update.boot.reboot != ASKING
     asks = not asked and is_asked_for(context, back=back)
     # The later supervisors have their own attempts.
