@@ -27,6 +27,7 @@ LAB_PROGRAMS = {
     "unshare": "util-linux",
     "nsenter": "util-linux",
     "mount": "mount",
+    "mkfs.btrfs": "btrfs-progs",
     "gpg": "gnupg",
 }
 SBIN = "/usr/local/sbin:/usr/sbin:/sbin"

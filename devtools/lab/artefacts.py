@@ -45,7 +45,7 @@ class LabCache:
                 job.result()
             jobs = [pool.submit(self.deb, name) for name in DEBS]
             jobs += [pool.submit(self.layer, version) for version in FIRST_LAYERS]
-            jobs.append(pool.submit(self.browser))
+            jobs += [pool.submit(build) for build in (self.browser, self.snapshot_tools)]
             for packaging, versions in rpm_recipes.FIRST.items():
                 jobs += [pool.submit(self.rpm_host, version, packaging) for version in versions]
             for packaging, versions in rpm_recipes.OFFERED.items():
@@ -112,6 +112,14 @@ class LabCache:
         key = [rootfs.name, tools, recipe(builder.build_rpm_tools, builder._install), _SHARED]
         build = self._task("rpm-tools", rootfs=str(rootfs))
         return self.cache.get("layer", "rpm-tools", key, build)
+
+    def snapshot_tools(self) -> Path:
+        """Return the overlay layer with btrfs-progs, snapper and rsync."""
+        rootfs = self.rootfs()
+        steps = recipe(builder.build_snapshot_tools, builder._install)
+        key = [rootfs.name, repr(builder.SNAPSHOT_TOOLS), steps, _SHARED]
+        build = self._task("snapshot-tools", rootfs=str(rootfs))
+        return self.cache.get("layer", "snapshot-tools", key, build)
 
     def browser(self) -> Path:
         """Return the overlay layer with the distribution's Chromium, for pages in tests."""

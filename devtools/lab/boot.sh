@@ -10,7 +10,12 @@ umount -R /sys/fs/cgroup
 mount -t cgroup2 cgroup2 /sys/fs/cgroup
 mkdir -p "/sys/fs/cgroup/$cgroup"
 echo $$ > "/sys/fs/cgroup/$cgroup/cgroup.procs"
-mount -t overlay overlay -o "lowerdir=$lower,upperdir=$dir/up,workdir=$dir/work" "$dir/root"
+if [ -e "$dir/mount" ]; then
+    # A root of another kind.
+    sh "$dir/mount" "$lower" "$dir"
+else
+    mount -t overlay overlay -o "lowerdir=$lower,upperdir=$dir/up,workdir=$dir/work" "$dir/root"
+fi
 # A host of its own has pidfd_getfd(2), too; the filter of a container does not let it through.
 exec systemd-nspawn --quiet --directory="$dir/root" --register=no --keep-unit --boot \
     --resolv-conf=off --timezone=off --link-journal=no --console=pipe \

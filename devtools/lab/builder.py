@@ -49,6 +49,7 @@ OWN_BUILD = {
         "root/rpmbuild/RPMS/noarch/*.rpm",
     ),
 }
+SNAPSHOT_TOOLS = ("btrfs-progs", "rsync", "snapper")
 BROWSER = ("chromium-headless-shell", "fonts-dejavu-core")
 CHROOT_ENV = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root", "LC_ALL": "C.UTF-8"}
 MASKED = (
@@ -333,6 +334,17 @@ def build_browser(out: Path, rootfs: str) -> None:
     copy(root.upper, out)
 
 
+def build_snapshot_tools(out: Path, rootfs: str) -> None:
+    """Add what a transactional system is made of to the rootfs: a layer."""
+    root = Root(out / "scratch", rootfs)
+    _install(root, *SNAPSHOT_TOOLS)
+    run(["umount", "-R", str(root.path)], timeout=60)
+    # Without the timers, which make and remove snapshots of their own.
+    for junk in ("etc/apt", "etc/systemd", "tmp", "usr/share/doc", "var", "etc/resolv.conf"):
+        run(["rm", "-rf", str(root.upper / junk)], timeout=60)
+    copy(root.upper, out)
+
+
 def build_rpms(out: Path, lower: str, tree: str, source: str, version: str, packaging: str) -> None:
     """Pack a Salt tree as upstream's two rpms, or as others do."""
     root = Root(out / "scratch", lower)
@@ -448,6 +460,7 @@ TASKS: dict[str, Callable[..., None]] = {
     "layer": build_layer,
     "browser": build_browser,
     "rpm-tools": build_rpm_tools,
+    "snapshot-tools": build_snapshot_tools,
     "rpms": build_rpms,
     "rpm-host": build_rpm_host,
     "deb-tools": build_deb_tools,

@@ -66,13 +66,15 @@ class Lab:
         network: Network | None = None,
         extra_layers: Sequence[Path] = (),
         binds: Mapping[str, str] | None = None,
+        kind: type[Container] | None = None,
     ) -> Container:
         """Prepare (not boot) a container that has Salt *layer* installed.
 
         *offers* are the packages in its apt repository, ``extra_layers`` directories on top of the
-        root (the first wins), *binds* maps paths inside to host paths, read-only.
+        root (the first wins), *binds* maps paths inside to host paths, read-only. It is of another
+        *kind* if its root is no overlay.
         """
-        made = Container(self, layer, network, extra_layers, binds or {})
+        made = (kind or Container)(self, layer, network, extra_layers, binds or {})
         made.offer(*offers)
         self.containers.append(made)
         return made

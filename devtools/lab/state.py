@@ -119,9 +119,19 @@ def remove(path: Path) -> None:
             remove_cgroup(cgroup)
         propagate = Path("/run/systemd/nspawn/propagate") / name
         shutil.rmtree(propagate, ignore_errors=True)
+    detach_loops(path)
     if os.path.ismount(path):
         run(["umount", "--lazy", str(path)], timeout=60, check=False, cleans=True)
     shutil.rmtree(path, ignore_errors=True)
+
+
+def detach_loops(path: Path) -> None:
+    """Give loop devices back whose image is below *path*; one in use goes when it is not."""
+    listed = run(["losetup", "--list", "--noheadings", "--output", "NAME,BACK-FILE"], timeout=30)
+    for line in listed.stdout.splitlines():
+        device, _, image = line.partition(" ")
+        if Path(image.strip()).is_relative_to(path):
+            run(["losetup", "--detach", device], timeout=30, check=False, cleans=True)
 
 
 def leftovers() -> list[Path]:

@@ -85,7 +85,9 @@ class RpmHost(Scene):
             f"{REPOSITORY}/{each}": str(cache.rpms(each, self.packaging))
             for each in rpm_recipes.OFFERED[self.packaging]
         }
-        binds = {**BINDS, **binds}
+        return self._container(lab, layers, {**BINDS, **binds})
+
+    def _container(self, lab: Lab, layers: Sequence[Path], binds: dict[str, str]) -> Container:
         return lab.container(None, extra_layers=layers, binds=binds, network=self._network(lab))
 
     def _extension(self, lab: Lab, site: Path) -> Path:

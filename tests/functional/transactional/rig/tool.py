@@ -333,6 +333,10 @@ def reboot():
     if asked("reboot-fails"):
         print("rebootmgrctl: command not found", file=sys.stderr)
         return
+    if not os.path.isdir(RIG):
+        # It is in a whole system.
+        tell("systemctl", "reboot")
+        return
     with open(f"{RIG}/rebooted", "a", encoding="ascii") as file:
         file.write("reboot\n")
 
