@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from devtools import venvs
-from devtools.command import run
+from devtools.command import ToolError, run
 from devtools.experiment import MASTER_CONFIG
 from devtools.lab.container import Lab
 from devtools.master import Master
 from tests.lab.engine import NEW, OLD, QUICK, deb
 from tests.lab.rpm import RpmHost
 from tests.lab.scene import FINAL, READ_INTERVAL, TELLS, Scene
+from tests.lab.transactional import TransactionalHost
 from tests.support.at_once import most_at_once
 
 # Phases in which an update changes nothing.
@@ -69,7 +70,7 @@ class Member(Scene):
         self._of_all = master
         self._seen: list[Any] = []
         self._phase = ""
-        super().__init__(lab, site, OLD, config=QUICK, **kwargs)
+        super().__init__(lab, site, OLD, **{"config": QUICK, **kwargs})
 
     def _master(self, *_: object) -> Master:
         return self._of_all
@@ -109,10 +110,25 @@ class RpmMember(RpmHost, Member):
     """Such a host of rpm's."""
 
 
-class Fleet:
-    """The master with its hosts: the ones of apt are called *a1* and so on, those of dnf *d1*."""
+class TransactionalMember(TransactionalHost, RpmMember):
+    """Such a host whose root is a snapshot; an update reboots it."""
 
-    def __init__(self, lab: Lab, site: Path, *, apt: int, dnf: int) -> None:
+    def phase(self) -> str:
+        try:
+            return super().phase()
+        except ToolError:
+            # It has just gone down for a reboot: nothing has changed.
+            return self._phase
+
+
+class Fleet:
+    """
+    The master with its hosts.
+
+    The ones of apt are called *a1* and so on, those of dnf *d1*, the *transactional* ones *t1*.
+    """
+
+    def __init__(self, lab: Lab, site: Path, *, apt: int, dnf: int, transactional: int = 0) -> None:
         config = {**MASTER_CONFIG, **TELLS}
         self.site = site
         self.master = Master.take(lab, config=config, pythonpath=site)
@@ -124,6 +140,10 @@ class Fleet:
         for number in range(1, dnf + 1):
             name = f"d{number}"
             self.members[name] = RpmMember(lab, site, name, self.master, offers=[OLD, NEW])
+        for number in range(1, transactional + 1):
+            name = f"t{number}"
+            offers = [OLD, NEW]
+            self.members[name] = TransactionalMember(lab, site, name, self.master, offers=offers)
 
     def up(self, names: Iterable[str]) -> Fleet:
         self.master.start()

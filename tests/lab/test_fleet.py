@@ -11,7 +11,7 @@ import pytest
 
 from devtools.lab.container import Lab
 from tests.lab.engine import NEW, OLD
-from tests.lab.fleet import Fleet, Member
+from tests.lab.fleet import Fleet, Member, TransactionalMember
 
 GO = "/var/tmp/go"
 # Rollouts that are as fast as a busy machine lets them be.
@@ -37,10 +37,11 @@ def busy(member: Member) -> subprocess.Popen[str]:
 
 
 @pytest.mark.parametrize(
-    ("apt", "dnf", "limit", "newcomer", "kept", "at_work"),
+    ("apt", "dnf", "transactional", "limit", "newcomer", "kept", "at_work"),
     [
-        pytest.param(2, 1, 2, "", "a2", "", id="three"),
-        pytest.param(8, 4, 3, "a8", "a2", "a3", id="twelve", marks=pytest.mark.soak),
+        pytest.param(2, 1, 0, 2, "", "a2", "", id="three"),
+        pytest.param(2, 1, 1, 2, "", "a2", "", id="four", marks=pytest.mark.soak),
+        pytest.param(8, 3, 1, 3, "a8", "a2", "a3", id="twelve", marks=pytest.mark.soak),
     ],
 )
 def test_a_policy_brings_all_there_and_a_way_back_takes_them_back(
@@ -49,15 +50,16 @@ def test_a_policy_brings_all_there_and_a_way_back_takes_them_back(
     begin: Callable[[Any], Any],
     apt: int,
     dnf: int,
+    transactional: int,
     limit: int,
     newcomer: str,
     kept: str,
     at_work: str,
 ) -> None:
-    fleet: Fleet = begin(Fleet(lab, site, apt=apt, dnf=dnf))
+    fleet: Fleet = begin(Fleet(lab, site, apt=apt, dnf=dnf, transactional=transactional))
     members, away = fleet.members, f"d{dnf}"
     # Each answer that does not come, and each start of a master or of a host, takes its time.
-    whole = len(members) > 3
+    whole = len(members) > 4
     fleet.up(set(members) - {newcomer})
     fleet.write_policy(**SETTINGS, max_unavailable=limit, closed=["2020-01-01 - 2099-12-31"])
 
@@ -121,6 +123,10 @@ def test_a_policy_brings_all_there_and_a_way_back_takes_them_back(
     assert not begun
     assert "in quarantine" in group["waits"], group
     assert fleet.at_once() <= limit
+    for number in range(1, transactional + 1):
+        host = members[f"t{number}"]
+        assert isinstance(host, TransactionalMember)
+        assert (host.boots, host.snapshot()) == (3, 1), "one into its new snapshot, one out of it"
     for member in members.values():
         assert member.answers() == OLD
         changes = 2 if there[member.name] == NEW else 0
