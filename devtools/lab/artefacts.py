@@ -45,7 +45,7 @@ class LabCache:
                 job.result()
             jobs = [pool.submit(self.deb, name) for name in DEBS]
             jobs += [pool.submit(self.layer, version) for version in FIRST_LAYERS]
-            jobs += [pool.submit(build) for build in (self.browser, self.snapshot_tools)]
+            jobs.append(pool.submit(self.browser))
             for packaging, versions in rpm_recipes.FIRST.items():
                 jobs += [pool.submit(self.rpm_host, version, packaging) for version in versions]
             for packaging, versions in rpm_recipes.OFFERED.items():
