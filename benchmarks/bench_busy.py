@@ -5,9 +5,10 @@ Runs in the lab, as root, with one front end of each kind of package manager. A 
 Salt is updated by the front end in a shell, as an administrator does it. One with the extension is
 updated by request, in turns and to and fro. Then both are updated again while ten other processes
 keep the machine busy. Pings are published at a rate of 50 a second, but only a limited number is on
-the way at a time. They begin a minute before each update: in a longer time, the longest ping is
-longer by chance alone. The output has the rate and the longest ping of that minute, under the same
-load. A ping begins when the master has published it. Nothing is asserted.
+the way at a time. They begin a minute before each update. The output has the rate and the longest
+ping before it, over as long a time as the update took and under the same load: in a longer time,
+the longest ping is longer by chance alone. A ping begins when the master has published it. Nothing
+is asserted.
 """
 
 from __future__ import annotations
@@ -119,11 +120,13 @@ def one(scene: EngineScene, front_end: str, version: str, *, plain: bool) -> Fou
         took = time.time() - began
         time.sleep(AFTER)
         ended = time.time()
-    before = pings.took(began - BEFORE + 3, began - 3)
+    # As long as the update, if it took less than a minute.
+    length = min(ended - began, BEFORE - 6)
+    before = pings.took(began - 3 - length, began - 3)
     during = pings.took(began, ended)
     return Found(
         took,
-        len(before) / (BEFORE - 6),
+        len(before) / length,
         max(before),
         max(during),
         len(pings.sent),
