@@ -127,7 +127,8 @@ def remove(path: Path) -> None:
 
 def detach_loops(path: Path) -> None:
     """Give loop devices back whose image is below *path*; one in use goes when it is not."""
-    listed = run(["losetup", "--list", "--noheadings", "--output", "NAME,BACK-FILE"], timeout=30)
+    argv = ["losetup", "--list", "--noheadings", "--output", "NAME,BACK-FILE"]
+    listed = run(argv, timeout=30, check=False, cleans=True)
     for line in listed.stdout.splitlines():
         device, _, image = line.partition(" ")
         if Path(image.strip()).is_relative_to(path):
