@@ -42,11 +42,6 @@ class HandoverScene(JobScene):
             lab, site, version, config=ours, offers=offers, master_config=master_config
         )
 
-    def generations(self) -> dict[str, str]:
-        """Return how each process stands, by its PID."""
-        rows = self.query("SELECT process, standing FROM generations ORDER BY rowid")
-        return {process.split(":")[1]: standing for process, standing in rows}
-
     def pillar(self, text: str) -> None:
         """Have the master give this pillar to every minion."""
         place = self.master.dir / "pillar"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import json
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -15,7 +14,6 @@ from typing import Any, TypeVar
 from devtools.command import ToolError, run
 from devtools.experiment import MINION
 from devtools.lab.container import Lab, Network
-from devtools.lab.recipes import PREFIX
 from tests.lab.scene import SET_UP, STATE_DIR, TELLS, Scene
 
 ENGINE = {"engines": [{"safeupdate_redeliver": {"window": 3600}}]}
@@ -89,18 +87,6 @@ class JobScene(Scene):
         """Tell whether a job of now would be missed, and not of a time that nobody knows of."""
         jid = str(self.master.ask("new_jid")["jid"])
         return self.call("safeupdate.accepted", [jid]) == {}
-
-    def query(self, statement: str) -> list[list[Any]]:
-        """Ask the minion's database, with the minion's Python."""
-        program = (
-            "import json, sqlite3, sys; "
-            f"db = sqlite3.connect('file:{DATABASE}?mode=ro', uri=True, timeout=30); "
-            "print(json.dumps(db.execute(sys.argv[1]).fetchall()))"
-        )
-        python = f"{PREFIX}/bin/python3"
-        found = self.container.run([python, "-c", program, statement]).stdout
-        rows: list[list[Any]] = json.loads(found)
-        return rows
 
     def open_jobs(self) -> list[list[Any]]:
         return self.query("SELECT jid, fun, state FROM jobs WHERE state != 'delivered'")

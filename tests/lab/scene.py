@@ -34,6 +34,11 @@ if os.path.exists(sys.argv[1]):
         row = db.execute("SELECT * FROM updates ORDER BY created DESC LIMIT 1").fetchone()
 print(json.dumps(dict(row) if row else {}))
 """
+_QUERY = """
+import json, sqlite3, sys
+db = sqlite3.connect(f"file:{sys.argv[1]}?mode=ro", uri=True, timeout=30)
+print(json.dumps(db.execute(sys.argv[2]).fetchall()))
+"""
 # Seconds after which the record is read although its file looks the same.
 READ_INTERVAL = 5.0
 FINAL = ("committed", "failed", "postponed", "cancelled", "rolled_back")
@@ -226,6 +231,21 @@ class Scene:
 
     def pid(self) -> str:
         return self.container.service(f"{self.unit}.service")["MainPID"]
+
+    def query(self, statement: str) -> list[list[Any]]:
+        """Ask the minion's database."""
+        argv = ["python3", "-c", _QUERY, f"{self.state_dir}/safeupdate.db", statement]
+        rows: list[list[Any]] = json.loads(self.container.run(argv).stdout)
+        return rows
+
+    def generations(self) -> dict[str, str]:
+        """Return how each process stands, by its PID."""
+        rows = self.query("SELECT process, standing FROM generations ORDER BY rowid")
+        return {process.split(":")[1]: standing for process, standing in rows}
+
+    def serves_alone(self) -> bool:
+        """Tell whether an earlier minion of a handover takes no more jobs."""
+        return "overlapping" not in self.generations().values()
 
     def settled(self, timeout: float = 60) -> None:
         """Wait until the queue of held jobs is empty."""
