@@ -18,7 +18,7 @@ from devtools.lab.container import SITE_PACKAGES, Lab
 from devtools.lab.recipes import FAULT_FILE
 from tests.lab import faults
 from tests.lab.engine import NEW, OLD, QUICK
-from tests.lab.scene import TELLS
+from tests.lab.scene import FINAL, TELLS
 from tests.lab.slotted import FRESH, Slotted
 
 PHASES = faults.PHASES
@@ -206,7 +206,8 @@ def step(scene: Faulty, table: list[str], kind: str, at: int | str, version: str
     asked = scene.go(version)
 
     def reached() -> str:
-        ended = scene.record()["phase"] in ("committed", "rolled_back", "failed", "postponed")
+        # What has ended is still tidied up.
+        ended = scene.record()["phase"] in FINAL and not scene.locked("supervisor")
         return scene.container.read(STOPPED, "ended" if ended else "")
 
     event = scene.master.wait(reached, 400, f"the write {at}")
