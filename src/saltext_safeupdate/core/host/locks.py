@@ -40,7 +40,8 @@ RETURNS = tuple(f"return{number}" for number in range(1, 9))
 NAMES = ("jobs", "drain", "packages", "update", "supervisor", "engine", *RETURNS)
 # Seconds between two tries for a lock that another process has.
 _POLL_INTERVAL = 0.05
-_SLOWEST_POLL_INTERVAL = 0.4
+# The same for a turn: of one who has just come, and the least.
+_FIRST_TURN_INTERVAL, _TURN_INTERVAL = 0.2, 0.025
 # The standard library has the first one only if it was built where the kernel was new enough.
 _SYS_PIDFD_OPEN, _SYS_PIDFD_GETFD = 434, 438
 # The errors of a kernel or a filter that forbids it.
@@ -179,20 +180,25 @@ def take_turn(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Lock | None:
-    """Take one of several locks exclusively within *timeout* seconds, or return None."""
+    """
+    Take one of several locks exclusively within *timeout* seconds, or return None.
+
+    Who has waited longer tries more often, so that turns are taken about in the order of arrival.
+    """
     deadline = clock() + timeout
-    interval = _POLL_INTERVAL
-    while True:
+    interval = _FIRST_TURN_INTERVAL
+    found: Lock | None = None
+    with contextlib.ExitStack() as files:
+        locks: list[Lock] = []
         for name in names:
-            lock = Lock(run_dir, name)
-            if lock.try_exclusive():
-                return lock
-            lock.close()
-        if clock() >= deadline:
-            return None
-        sleep(interval)
-        # If it takes long, many processes wait.
-        interval = min(interval * 2, _SLOWEST_POLL_INTERVAL)
+            locks.append(Lock(run_dir, name))
+            files.callback(lambda lock=locks[-1]: lock is found or lock.close())
+        while True:
+            found = next((lock for lock in locks if lock.try_exclusive()), None)
+            if found is not None or clock() >= deadline:
+                return found
+            sleep(interval)
+            interval = max(interval / 2, _TURN_INTERVAL)
 
 
 def adopt(run_dir: str, name: str) -> Lock | None:

@@ -104,6 +104,32 @@ def test_turns_are_as_many_as_there_are_locks(run_dir):
         turn.close()
 
 
+def test_who_has_waited_longer_tries_at_least_as_often(run_dir):
+    clock, tries = Clock(), []
+    turns = [locks.acquire(run_dir, name, "held") for name in locks.RETURNS]
+
+    def sleep(seconds):
+        tries.append(seconds)
+        clock.sleep(seconds)
+
+    assert locks.take_turn(run_dir, locks.RETURNS, 2, clock=clock, sleep=sleep) is None
+    assert tries == sorted(tries, reverse=True)
+    assert tries[0] > 4 * tries[-1]
+    for turn in turns:
+        turn.close()
+
+
+def test_a_turn_that_is_taken_or_not_leaves_no_file_open(run_dir):
+    before = os.listdir("/proc/self/fd")
+    clock = Clock()
+    turns = [locks.take_turn(run_dir, locks.RETURNS, 1) for _ in locks.RETURNS]
+    assert locks.take_turn(run_dir, locks.RETURNS, 1, clock=clock, sleep=clock.sleep) is None
+    assert len(os.listdir("/proc/self/fd")) == len(before) + len(turns)
+    for turn in turns:
+        turn.close()
+    assert len(os.listdir("/proc/self/fd")) == len(before)
+
+
 def test_an_exclusive_lock_becomes_a_share_again(run_dir):
     mine = locks.Lock(run_dir, "jobs")
     assert mine.try_exclusive()
