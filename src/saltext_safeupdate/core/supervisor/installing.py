@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
 
 from ..errors import CommandError
+from ..host.background import in_background
 from ..packages.manager import Installer
 from ..prepare import resolution, revisions
 from ..record.phase import Phase
@@ -42,7 +44,9 @@ def _install(context: Context, update: Update) -> Update:
     own, targets = list(update.code.own), update.versions_to
     context.let_manager_end()
     if not resolution.reached(installer.installed(own), targets) or context.unfinished(own):
-        _put_in_place(context, installer, update)
+        # Otherwise jobs wait for it.
+        with in_background() if update.beside_jobs else nullcontext():
+            _put_in_place(context, installer, update)
     now, left = context.repair(own)
     if not resolution.reached(now, targets) or left:
         raise CommandError(

@@ -18,6 +18,7 @@ from ..errors import CommandError, RecordError, SafeUpdateError
 from ..extensions.beside_salt import stage_beside_salt
 from ..generations import replaced
 from ..generations.activation import Activation
+from ..host.background import in_background
 from ..packages.manager import Installer
 from ..packages.request import File
 from ..prepare import known, resolution, revisions
@@ -43,7 +44,9 @@ _MASTER_TIMEOUT = 15.0
 def prepare(context: Context, update: Update) -> Update:
     """Bring a request to the moment of its installation, with all locks held, or to its end."""
     try:
-        return _prepare(context, update)
+        with in_background():
+            update = _stage_all(context, update)
+        return _wait(context, update) if update.phase is Phase.WAITING else update
     except RecordError:
         raise
     except (SafeUpdateError, OSError) as err:
@@ -56,15 +59,14 @@ def unchanged(problem: str) -> str:
     return sentence if "othing was changed" in sentence else f"{sentence} Nothing was changed."
 
 
-def _prepare(context: Context, update: Update) -> Update:
+def _stage_all(context: Context, update: Update) -> Update:
+    """Check the request, and put everything that it needs on disk, while jobs run."""
     if update.phase is Phase.REQUESTED:
         update = _to(context, update, Phase.CHECKING)
     if update.phase is Phase.CHECKING:
         update = _check(context, update)
     if update.phase is Phase.STAGING:
         update = _to(context, update, Phase.WAITING, **_stage(context, update))
-    if update.phase is Phase.WAITING:
-        update = _wait(context, update)
     return update
 
 

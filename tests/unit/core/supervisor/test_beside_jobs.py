@@ -131,6 +131,29 @@ class TestARequest:
         assert host.restarts() == ["restart"]
         job.close()
 
+    def test_leaves_the_processors_to_the_jobs_first(self, host):
+        hands_over(host)
+        before, nice = os.getpriority(os.PRIO_PROCESS, 0), []
+        download = host.packages.download
+
+        def look(*_):
+            nice.append(os.getpriority(os.PRIO_PROCESS, 0))
+
+        host.packages.installs = look
+        host.packages.download = lambda *args: look() or download(*args)
+        host.ask()
+        host.supervise()
+        assert nice == [min(before + 5, 19)] * 2
+        assert os.getpriority(os.PRIO_PROCESS, 0) == before
+
+    def test_installs_as_fast_as_it_can_while_jobs_wait(self, host):
+        host.settings = dataclasses.replace(host.settings, restart="wait")
+        before, nice = os.getpriority(os.PRIO_PROCESS, 0), []
+        host.packages.installs = lambda files: nice.append(os.getpriority(os.PRIO_PROCESS, 0))
+        host.ask()
+        host.supervise()
+        assert nice == [before]
+
     def test_waits_for_what_reads_the_packages(self, host):
         hands_over(host)
         reader = locks.share(host.settings.run_dir, "packages")
