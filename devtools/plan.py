@@ -36,6 +36,7 @@ ONLY = {
     "tests/integration/test_ordering.py": NEWEST,
     "tests/integration/test_rollout.py": NEWEST,
     "tests/integration/test_set_ups.py": NEWEST,
+    "tests/integration/test_starts.py": NEWEST,
     "tests/integration/test_swarm.py": NEWEST,
     # With 3008.3, the syndic is left out.
     "tests/integration/test_syndics.py": OLDEST,

@@ -67,10 +67,11 @@ def install(opts: Mapping[str, Any]) -> bool:
 
 def start(opts: Mapping[str, Any]) -> None:
     """Keep this process, the main one of a minion, and its children at one version of the code."""
-    if installed_by() != os.getpid():
-        return
     from .minion import ready
 
+    ready.engines_end_with_it()
+    if installed_by() != os.getpid():
+        return
     ready.begin()
     ready.meanwhile(partial(_take_own_code, opts))
 

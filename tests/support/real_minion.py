@@ -1,5 +1,6 @@
 """A real minion in processes of its own, with everything that it writes below one directory."""
 
+import contextlib
 import ctypes
 import os
 import signal
@@ -81,11 +82,17 @@ class RealMinion:
         """Kill it and all that it has started."""
         if self._process is not None:
             group = self._process.pid
-            os.killpg(group, signal.SIGKILL)
+            # It may have ended by itself.
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(group, signal.SIGKILL)
             self._process.wait()
             self._process = None
             # Until all are reaped, Salt takes the one before for running.
             wait_for(lambda: not _exists(group), "the end of its processes")
+
+    def has_ended(self):
+        """Tell whether its first process has ended."""
+        return self._process.poll() is not None
 
     @property
     def pid(self):

@@ -14,9 +14,11 @@ import asyncio
 import functools
 import gc
 import inspect
+import multiprocessing
 import os
 from collections.abc import Callable, Iterable
 from functools import partial
+from multiprocessing.util import Finalize
 from typing import Any
 
 from salt.exceptions import SaltClientError
@@ -35,7 +37,10 @@ _PATIENCE = 5.0
 _ASKED = 0.02
 # Our engine, as the configuration names it. Salt calls its function ``start``.
 _ENGINE = "safeupdate"
+# Seconds that each of them may take to end.
+_END = 10.0
 
+_ends: list[int] = []
 _begun: list[int] = []
 _threshold: list[int] = []
 # Functions to call while it waits for its master.
@@ -112,6 +117,33 @@ def _do_all(todo: list[Callable[[], None]]) -> None:
             what()
         except Exception as err:  # noqa: BLE001 (it is told)
             tell("what is done when the minion is ready", err)
+
+
+def engines_end_with_it() -> None:
+    """
+    Have the engines of ours that this process has forked end when it ends.
+
+    Salt ends the engines of a minion that has had a master. Python waits for any others before it
+    lets a process end, and an engine runs until its minion has ended.
+    """
+    if os.getpid() not in _ends:
+        _ends[:] = [os.getpid()]
+        Finalize(None, _end_engines, exitpriority=0)
+
+
+def _end_engines() -> None:
+    # Salt gives its processes this attribute. After a restart of an engine its name is another.
+    ours = [
+        each
+        for each in multiprocessing.active_children()
+        if getattr(each, "fun", "") == f"{_ENGINE}.start"
+    ]
+    for each in ours:
+        each.terminate()
+    for each in ours:
+        each.join(_END)
+        if each.is_alive():
+            each.kill()
 
 
 def begin() -> None:

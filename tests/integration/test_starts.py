@@ -1,0 +1,63 @@
+"""Real minions that start while their master is away, and what is theirs then."""
+
+import os
+import signal
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from saltext_safeupdate.core.host import locks
+from tests.support.real_minion import RealMinion
+from tests.support.waiting import wait_for
+
+# Nobody listens there.
+NOWHERE = {"master": "127.0.0.1", "master_port": 1, "publish_port": 2}
+# What waits for a master that says nothing.
+SOON = {
+    "startup_states": "",
+    "return_retry_timer": 1,
+    "return_retry_timer_max": 1,
+    "return_retry_tries": 1,
+    "auth_timeout": 3,
+    "acceptance_wait_time": 1,
+}
+
+
+@pytest.fixture
+def begin():
+    """Make minions; all end with the test."""
+    made = []
+    # The path of a socket has to be short.
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as place:
+
+        def minion(**options):
+            path = Path(place, str(len(made)))
+            path.mkdir()
+            options = {**SOON, "id": f"{Path(place).name}-{path.name}", **options}
+            made.append(RealMinion(path, **options))
+            return made[-1]
+
+        yield minion
+        for each in made:
+            each.kill()
+
+
+def _engine_runs(minion):
+    return locks.held(minion.settings.run_dir, "engine")
+
+
+# Plain, and with a Salt that the hooks do not know.
+UNKNOWN = "import salt.minion; del salt.minion.Minion._fire_master_minion_start\n"
+
+
+@pytest.mark.parametrize("prelude", ["", UNKNOWN], ids=["hooks", "no hooks"])
+def test_a_minion_that_reaches_no_master_ends_when_it_is_told(prelude, begin):
+    """Salt ends the engines of minions that have had a master, and waits for the end of all."""
+    minion = begin(**NOWHERE)
+    minion.prelude = prelude
+    minion.start()
+    wait_for(lambda: _engine_runs(minion), "its engine")
+    os.kill(minion.pid, signal.SIGTERM)
+    wait_for(minion.has_ended, "its end")
+    assert not _engine_runs(minion)
