@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from saltext_safeupdate.core.host import locks
+from saltext_safeupdate.core.host import locks, processes
 from tests.support.real_minion import RealMinion
 from tests.support.waiting import wait_for
 
@@ -45,6 +45,37 @@ def begin():
 
 def _engine_runs(minion):
     return locks.held(minion.settings.run_dir, "engine")
+
+
+def _engine_dies(minion):
+    (engine,) = (
+        pid
+        for pid in processes.descendants(minion.pid)
+        if "Engine" in Path(f"/proc/{pid}/cmdline").read_text()
+    )
+    os.kill(engine, signal.SIGKILL)
+    wait_for(lambda: not processes.start_time(engine), "the end of its engine")
+
+
+# An engine of somebody else.
+SLOW = """
+import time
+def __virtual__():
+    time.sleep(7)
+    return False
+"""
+
+
+@pytest.mark.soak
+def test_an_engine_that_is_late_is_started_again_when_it_dies(begin):
+    """On a slow host, Salt would look whether there are engines before ours is started."""
+    minion = begin(**NOWHERE, engines=["slow", {"safeupdate": {}}])
+    minion.config["engines_dirs"] = [str(minion.path)]
+    (minion.path / "slow.py").write_text(SLOW)
+    minion.start()
+    wait_for(lambda: _engine_runs(minion), "its engine")
+    _engine_dies(minion)
+    wait_for(lambda: _engine_runs(minion), "that Salt starts it again")
 
 
 # Plain, and with a Salt that the hooks do not know.

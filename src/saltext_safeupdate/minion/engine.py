@@ -16,7 +16,7 @@ from ..core.extensions.upgrade import Upgrade
 from ..core.generations import code, own_tree, replaced
 from ..core.generations.generation import Report
 from ..core.generations.replaced import Row
-from ..core.host import host_wait, processes
+from ..core.host import processes
 from ..core.host.locks import Lock
 from ..core.host.minions import register
 from ..core.jobs.problems import Problems
@@ -173,7 +173,7 @@ def _report(host: Host, minion: int, delivery: Delivery, hooked: bool | None) ->
         masters=tuple(addresses(opts)),
         port=int(opts.get("master_port") or 0),
         hooked=hooked,
-        took=host_wait.age(minion),
+        took=processes.age(minion),
         startup_delay=float(delay) if isinstance(delay, int | float) else 0.0,
         hands_over=bool(hooked) and handing_over.is_set_up(opts, host.settings),
         own_tree=own_tree.is_read(),

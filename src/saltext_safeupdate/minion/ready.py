@@ -23,6 +23,7 @@ from typing import Any
 
 from salt.exceptions import SaltClientError
 
+from ..core.host import processes
 from ..patches import instead, tell
 
 # Objects that are created before garbage is collected; Python's default is 700. A start creates
@@ -30,9 +31,11 @@ from ..patches import instead, tell
 _OBJECTS = 50_000
 # Seconds after the answer of the master, which first has to tell others about the start.
 _MOMENT = 0.3
-# Seconds after which the engine is started although the minion has no master yet. Salt looks after
-# the children of a minion only if there is one after 10 seconds.
+# Seconds after which the engine is started although the minion has no master yet.
 _PATIENCE = 5.0
+# Seconds of the age of this process. Salt looks after the children of a minion only if there is one
+# 10 seconds after its loop began, and on a slow host the start of the engines alone takes longer.
+_LOOKED_AFTER = 9.0
 # Seconds until it waits for its master: Salt connects as soon as its loop continues.
 _ASKED = 0.02
 # Our engine, as the configuration names it. Salt calls its function ``start``.
@@ -195,13 +198,16 @@ def engine_later(
     Take the place of ``salt.utils.process.ProcessManager.add_process``: defer our engine.
 
     It is started by :func:`start_engines`, and at the latest after 5 seconds: it also looks after
-    a minion that reaches no master (see :func:`or_engines`). If nothing could start it then, it is
-    started at once.
+    a minion that reaches no master (see :func:`or_engines`). If nothing could start it then, or
+    Salt would not look after it any more, it is started at once.
     """
-    loop = _loop() if _threshold and _is_engine(args) else None
-    if loop is None:
+    if not _threshold or not _is_engine(args):
         return add(manager, tgt, args, kwargs, name)
-    loop.call_later(_PATIENCE, start_engines)
+    loop = _loop()
+    left = 0.0 if loop is None else _LOOKED_AFTER - (processes.age(os.getpid()) or _LOOKED_AFTER)
+    if loop is None or left <= 0:
+        return add(manager, tgt, args, kwargs, name)
+    loop.call_later(min(_PATIENCE, left), start_engines)
     _engines.append(partial(_start, add, manager, tgt, args, kwargs, name))
     return instead(add)
 

@@ -9,6 +9,7 @@ import pytest
 from salt.exceptions import SaltClientError
 
 from saltext_safeupdate import patches
+from saltext_safeupdate.core.host import processes
 from saltext_safeupdate.minion import ready as starting
 from saltext_safeupdate.minion.ready import Ready
 
@@ -33,12 +34,33 @@ def test_an_error_is_told_and_the_rest_is_done(monkeypatch, caplog):
     assert "as with plain Salt" in caplog.text
 
 
+class Manager:
+    """What starts processes for Salt, as far as it says whether it still does."""
+
+    _restart_processes = True
+
+    def __init__(self, name="its name"):
+        self.name = name
+        self.started = []
+        self.looks = False
+
+    def add_process(self, *given):
+        self.started.append(given)
+
+    async def run(self, asynchronous):
+        self.looks = asynchronous
+
+
 class Minion:
     """A minion, as far as it has a loop: that notes what it is to do later."""
 
     def __init__(self):
         self.io_loop = self
         self.later = []
+        self.process_manager = Manager()
+
+    def create_task(self, coroutine):
+        return asyncio.get_running_loop().create_task(coroutine)
 
     def call_later(self, delay, callback):
         assert delay > 0
@@ -103,16 +125,11 @@ def begun(monkeypatch):
     for name in ("_begun", "_threshold", "_engines", "_meanwhile"):
         monkeypatch.setattr(starting, name, [])
     monkeypatch.setattr(os, "register_at_fork", lambda **_: None)
+    monkeypatch.setattr(processes, "age", lambda pid: 1.0)
     usual = gc.get_threshold()
     starting.begin()
     yield
     gc.set_threshold(*usual)
-
-
-class Manager:
-    """What starts processes for Salt, as far as it says whether it still does."""
-
-    _restart_processes = True
 
 
 def _engine(name="safeupdate.start"):
@@ -196,6 +213,13 @@ def test_a_minion_that_ends_starts_no_engine(begun):
     manager._restart_processes = False
     starting.start_engines()
     assert started == []
+
+
+@pytest.mark.parametrize("age", [9.5, None], ids=["old", "unknown"])
+def test_an_engine_that_salt_would_not_look_after_later_is_started_at_once(age, begun, monkeypatch):
+    """On a slow host, or if it died while the minion had no master."""
+    monkeypatch.setattr(processes, "age", lambda pid: age)
+    assert asyncio.run(_add([], _engine())) == [_engine()]
 
 
 def test_what_need_not_keep_the_master_waiting_is_done_while_the_minion_waits_for_it(begun):

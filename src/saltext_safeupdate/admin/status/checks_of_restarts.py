@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ...core.errors import SafeUpdateError
 from ...core.generations.table import Generations
-from ...core.host import host_wait, processes
+from ...core.host import processes
 from ...core.jobs import guard_file
 from ...minion import handing_over
 from ...this_host import Host
@@ -65,7 +65,7 @@ def _earlier(host: Host) -> Iterator[Problem]:
         earlier = handing_over.with_jobs(Generations(host.store))
     except SafeUpdateError:
         return
-    ages = [host_wait.age(processes.pid(each)) or 0.0 for each in earlier]
+    ages = [processes.age(processes.pid(each)) or 0.0 for each in earlier]
     if not ages or (len(ages) < handing_over.MOST and max(ages) < _OLD):
         return
     waits = " No more may stay: the next restart waits for jobs." * (len(ages) >= handing_over.MOST)

@@ -76,17 +76,9 @@ class HostWait:
         return 0.0 if first or total <= 0 else max(0.0, steal / total)
 
 
-def age(pid: int) -> float | None:
-    """Return for how many seconds a process has been there; None if it is not."""
-    start = processes.start_time(pid)
-    if not start:
-        return None
-    return processes.since_boot() - int(start) / os.sysconf("SC_CLK_TCK")
-
-
 def describe(pid: int, proc: str = _PROC) -> str:
     """Say what a process and those below it have done so far; empty if it is not there."""
-    there, family = age(pid), _family(pid, proc)
+    there, family = processes.age(pid), _family(pid, proc)
     if there is None or not family:
         return ""
     used = sum(each.ticks for each in family) / os.sysconf("SC_CLK_TCK")

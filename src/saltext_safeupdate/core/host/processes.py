@@ -115,6 +115,14 @@ def since_boot() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
+def age(pid: int) -> float | None:
+    """Return for how many seconds a process has been there; None if it is not."""
+    start = start_time(pid)
+    if not start:
+        return None
+    return since_boot() - int(start) / os.sysconf("SC_CLK_TCK")
+
+
 def me() -> str:
     """Return the identity of this process."""
     return identity(os.getpid())

@@ -11,7 +11,7 @@ from saltext_safeupdate.admin.status import checks_of_restarts
 from saltext_safeupdate.core.generations.generation import Report, Standing
 from saltext_safeupdate.core.generations.meeting import Meeting
 from saltext_safeupdate.core.generations.table import Generations
-from saltext_safeupdate.core.host import host_wait, processes
+from saltext_safeupdate.core.host import processes
 from saltext_safeupdate.core.jobs import guard_file
 from saltext_safeupdate.core.record.store import Store
 from saltext_safeupdate.core.settings import Settings
@@ -67,7 +67,7 @@ def test_what_ends_them_is_said_by_the_name_of_their_unit(host, alive, unit, mon
     host.services.state = lambda unit: SimpleNamespace(running=False)
     stand(host, alive[:1], Standing.OVERLAPPING)
     stand(host, alive[1:], Standing.LEAVING)
-    monkeypatch.setattr(host_wait, "age", lambda pid: 30 * 3600.0)
+    monkeypatch.setattr(processes, "age", lambda pid: 30 * 3600.0)
     host.settings = Settings(service=unit, restart="wait")
     problems = list(checks_of_restarts.handover(host))
     assert [each.code for each in problems] == ["not-taken-over", "earlier-minions"]
@@ -77,7 +77,7 @@ def test_what_ends_them_is_said_by_the_name_of_their_unit(host, alive, unit, mon
 
 def test_an_old_one_is_one(host, alive, monkeypatch):
     stand(host, alive[:1], Standing.LEAVING)
-    monkeypatch.setattr(host_wait, "age", lambda pid: 30 * 3600.0)
+    monkeypatch.setattr(processes, "age", lambda pid: 30 * 3600.0)
     (problem,) = checks_of_restarts.handover(host)
     assert "1. The oldest was started 30.0 h ago." in problem.problem
     assert "No more" not in problem.problem

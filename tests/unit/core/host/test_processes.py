@@ -59,3 +59,8 @@ def test_whether_a_process_has_begun_others_that_have_not_ended():
 def test_a_kernel_that_tells_no_children_may_have_some(monkeypatch):
     monkeypatch.setattr(os, "listdir", lambda path: ["no such thread"])
     assert processes.has_children(os.getpid())
+
+
+def test_an_age_is_that_of_the_process():
+    assert 0 <= processes.age(os.getpid()) <= processes.age(1) + 1
+    assert processes.age(2**22 + 1) is None
