@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from saltext_safeupdate.core.host import locks, processes
+from tests.support.real_master import RealMaster
 from tests.support.real_minion import RealMinion
 from tests.support.waiting import wait_for
 
@@ -55,6 +56,45 @@ def _engine_dies(minion):
     )
     os.kill(engine, signal.SIGKILL)
     wait_for(lambda: not processes.start_time(engine), "the end of its engine")
+
+
+@pytest.fixture(scope="module")
+def master(tmp_path_factory):
+    made = RealMaster(tmp_path_factory.mktemp("a"))
+    yield made
+    made.close()
+
+
+# A name that is not found until there is a file.
+NAME = "late.test"
+UNNAMED = f"""
+import os, socket
+_found = socket.getaddrinfo
+def _getaddrinfo(host, *given, **more):
+    if host == {NAME!r} and not os.path.exists({{file!r}}):
+        raise socket.gaierror(socket.EAI_NONAME, host)
+    return _found("127.0.0.1" if host == {NAME!r} else host, *given, **more)
+socket.getaddrinfo = _getaddrinfo
+"""
+
+
+def _of(master):
+    ports = {"master_port": "ret_port", "publish_port": "publish_port"}
+    return {name: master.config[theirs] for name, theirs in ports.items()}
+
+
+def test_a_minion_whose_masters_are_not_found_at_first_has_its_engine(master, begin):
+    """With 'failover', Salt ends the engines then, and tries again without them."""
+    minion = begin(**_of(master), master=[NAME], master_type="failover")
+    named = minion.path / "named"
+    minion.prelude = UNNAMED.format(file=str(named))
+    minion.start()
+    wait_for(lambda: "No master could be resolved" in minion.log(), "the first attempt")
+    named.touch()
+    master.wait_minion(minion)
+    wait_for(lambda: _engine_runs(minion), "its engine")
+    _engine_dies(minion)
+    wait_for(lambda: _engine_runs(minion), "that Salt starts it again")
 
 
 # An engine of somebody else.

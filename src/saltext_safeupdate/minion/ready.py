@@ -16,6 +16,7 @@ import gc
 import inspect
 import multiprocessing
 import os
+import weakref
 from collections.abc import Callable, Iterable
 from functools import partial
 from multiprocessing.util import Finalize
@@ -50,6 +51,8 @@ _threshold: list[int] = []
 _meanwhile: list[Callable[[], None]] = []
 # Functions that start the deferred engines; there is one for each master.
 _engines: list[Callable[[], Any]] = []
+# What Salt was given to start them, by its process manager.
+_given: weakref.WeakKeyDictionary[Any, tuple[Any, ...]] = weakref.WeakKeyDictionary()
 
 
 class Ready:
@@ -83,6 +86,7 @@ class Ready:
 
             @functools.wraps(original)
             async def waits(minion: Any, *args: Any, **kwargs: Any) -> Any:
+                _do_all([partial(engine_again, minion)])
                 try:
                     return await original(minion, *args, **kwargs)
                 finally:
@@ -92,6 +96,7 @@ class Ready:
 
         @functools.wraps(original)
         def calls(minion: Any, *args: Any, **kwargs: Any) -> Any:
+            _do_all([partial(engine_again, minion)])
             future = original(minion, *args, **kwargs)
             if hasattr(future, "add_done_callback"):
                 # A coroutine of Tornado.
@@ -203,6 +208,7 @@ def engine_later(
     """
     if not _threshold or not _is_engine(args):
         return add(manager, tgt, args, kwargs, name)
+    _given[manager] = (tgt, args, kwargs, name)
     loop = _loop()
     left = 0.0 if loop is None else _LOOKED_AFTER - (processes.age(os.getpid()) or _LOOKED_AFTER)
     if loop is None or left <= 0:
@@ -228,6 +234,25 @@ def or_engines(original: Callable[..., Any]) -> Callable[..., Any]:
             raise
 
     return calls
+
+
+def engine_again(minion: Any) -> None:
+    """
+    Start our engine again if Salt has ended it and never would: the minion has a master only now.
+
+    Salt ends the engines of a minion that fails to get one, as with 'master_type: failover' if no
+    master's name is found, and tries again without them. Those of others stay as Salt leaves them.
+    """
+    given = _given.pop(minion.process_manager, None)
+    if given is None or getattr(minion.process_manager, "_restart_processes", True):
+        return
+    kind = type(minion.process_manager)
+    minion.process_manager = manager = kind(name=minion.process_manager.name)
+    watch = manager.run(asynchronous=True)
+    # A coroutine of Tornado runs already.
+    if inspect.iscoroutine(watch):
+        minion.io_loop.create_task(watch)
+    manager.add_process(*given)
 
 
 def start_engines() -> None:

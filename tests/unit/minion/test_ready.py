@@ -215,6 +215,50 @@ def test_a_minion_that_ends_starts_no_engine(begun):
     assert started == []
 
 
+async def _told(minion):
+    """Have a minion tell its master of its start, and do what comes first after that."""
+
+    async def tell(minion):
+        return "told"
+
+    assert await Ready([]).after(tell)(minion) == "told"
+    await asyncio.sleep(0)
+
+
+def test_an_engine_that_salt_has_ended_before_there_was_a_master_is_started_again(begun):
+    """With 'master_type: failover', if no name of a master was found at first."""
+    minion, first = Minion(), []
+    before = minion.process_manager
+
+    async def start():
+        await _add(first, _engine(), manager=before)
+        starting.start_engines()
+        before._restart_processes = False
+        await _told(minion)
+
+    asyncio.run(start())
+    again = minion.process_manager
+    assert again is not before
+    assert (again.name, again.looks) == (before.name, True)
+    assert again.started == first == [_engine()]
+
+
+def test_the_engine_of_a_minion_that_has_had_a_master_stays_ended(begun):
+    """It is about to end, or is handed over, and may get another master all the same."""
+    minion, first = Minion(), []
+
+    async def start():
+        await _add(first, _engine(), manager=minion.process_manager)
+        starting.start_engines()
+        await _told(minion)
+        minion.process_manager._restart_processes = False
+        await _told(minion)
+
+    asyncio.run(start())
+    assert first == [_engine()]
+    assert minion.process_manager.started == []
+
+
 @pytest.mark.parametrize("age", [9.5, None], ids=["old", "unknown"])
 def test_an_engine_that_salt_would_not_look_after_later_is_started_at_once(age, begun, monkeypatch):
     """On a slow host, or if it died while the minion had no master."""
