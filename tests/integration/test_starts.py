@@ -97,6 +97,39 @@ def test_a_minion_whose_masters_are_not_found_at_first_has_its_engine(master, be
     wait_for(lambda: _engine_runs(minion), "that Salt starts it again")
 
 
+# Code of a minion that prepares to be handed over, which it loads as soon as it has a master.
+LATE = """
+import sys
+sys.path.insert(0, {site!r})
+from saltext_safeupdate import this_host
+from saltext_safeupdate.core.jobs import guard_file
+this_host._tree = lambda: ({site!r},)
+guard_file.hands_over = lambda settings: True
+import salt.minion
+_init = salt.minion.Minion._post_master_init
+def _post_master_init(minion, master):
+    import safeupdate_late
+    open({notes!r}, "a").write(safeupdate_late.IS + "\\n")
+    return _init(minion, master)
+salt.minion.Minion._post_master_init = _post_master_init
+"""
+
+
+def test_code_that_changes_while_a_minion_waits_for_its_master_is_not_mixed(master, begin):
+    minion = begin(**_of(master), master="127.0.0.1")
+    site = minion.path / "site"
+    site.mkdir()
+    (site / "safeupdate_late.py").write_text("IS = 'old'\n")
+    minion.prelude = LATE.format(site=str(site), notes=str(minion.notes_file))
+    with master.silent():
+        minion.start()
+        wait_for(lambda: _engine_runs(minion), "its engine, which is started after 5 seconds")
+        (site / "new").write_text("IS = 'new'\n")
+        os.replace(site / "new", site / "safeupdate_late.py")
+    master.wait_minion(minion)
+    assert (minion.notes("old"), minion.notes("new")) == (1, 0), minion.log()
+
+
 # An engine of somebody else.
 SLOW = """
 import time

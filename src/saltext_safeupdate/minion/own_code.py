@@ -6,8 +6,8 @@ versions. Without the copy the minion works as usual. A minion that runs from a 
 tree already: the slot is kept until the last of its processes has ended.
 
 The copy is made while the minion waits for its master (:func:`take`). Redirecting a process to the
-copy takes longer, so the main process does it when it is ready. Each of its children that was
-forked before does it when it begins (:func:`read`).
+copy takes longer, so the main process does it when it is ready, or has waited for 5 seconds. Each
+of its children that was forked before does it when it begins (:func:`read`).
 """
 
 from __future__ import annotations

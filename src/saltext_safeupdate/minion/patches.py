@@ -25,7 +25,7 @@ from ..core.record.store import Store
 from ..core.settings import Settings
 from ..patches import Later, Patch, replaced, unchanged
 from . import acks
-from .ready import Ready, engine_later, or_engines, start_engines
+from .ready import Ready, engine_later, or_wait_on, start_engines
 
 
 def patches(
@@ -64,7 +64,7 @@ def patches(
             ("self", "tgt", "args", "kwargs", "name"),
             engine_later,
         ),
-        Patch(salt.utils.network, "dns_check", ("addr", "port"), or_engines),
+        Patch(salt.utils.network, "dns_check", ("addr", "port"), or_wait_on),
         _by(minion, "_queue_job", ("self", "data"), later.by("queue")),
         _by(minion, "process_process_queue", ("self",), later.by("process_queue")),
         _by(minion, "process_state_queue", ("self",), later.by("process_queue")),

@@ -49,6 +49,8 @@ _begun: list[int] = []
 _threshold: list[int] = []
 # Functions to call while it waits for its master.
 _meanwhile: list[Callable[[], None]] = []
+# Functions to call if it waits for long.
+_at_length: list[Callable[[], None]] = []
 # Functions that start the deferred engines; there is one for each master.
 _engines: list[Callable[[], Any]] = []
 # What Salt was given to start them, by its process manager.
@@ -179,6 +181,23 @@ def meanwhile(what: Callable[[], None]) -> None:
         loop.call_later(_ASKED, catch_up)
 
 
+def at_length(what: Callable[[], None]) -> None:
+    """Have *what* done, after what is done meanwhile, if this process is not ready within 5 s."""
+    loop = _loop()
+    _at_length.append(what)
+    if loop is None:
+        wait_on()
+    else:
+        loop.call_later(_PATIENCE, wait_on)
+
+
+def wait_on() -> None:
+    """Do, once, what a start puts off: this one takes long, because no master answers."""
+    catch_up()
+    _do_all(_at_length)
+    start_engines()
+
+
 def catch_up() -> None:
     """Do what is to be done meanwhile, if that is not done yet."""
     _do_all(_meanwhile)
@@ -203,7 +222,7 @@ def engine_later(
     Take the place of ``salt.utils.process.ProcessManager.add_process``: defer our engine.
 
     It is started by :func:`start_engines`, and at the latest after 5 seconds: it also looks after
-    a minion that reaches no master (see :func:`or_engines`). If nothing could start it then, or
+    a minion that reaches no master (see :func:`or_wait_on`). If nothing could start it then, or
     Salt would not look after it any more, it is started at once.
     """
     if not _threshold or not _is_engine(args):
@@ -213,14 +232,14 @@ def engine_later(
     left = 0.0 if loop is None else _LOOKED_AFTER - (processes.age(os.getpid()) or _LOOKED_AFTER)
     if loop is None or left <= 0:
         return add(manager, tgt, args, kwargs, name)
-    loop.call_later(min(_PATIENCE, left), start_engines)
+    loop.call_later(min(_PATIENCE, left), wait_on)
     _engines.append(partial(_start, add, manager, tgt, args, kwargs, name))
     return instead(add)
 
 
-def or_engines(original: Callable[..., Any]) -> Callable[..., Any]:
+def or_wait_on(original: Callable[..., Any]) -> Callable[..., Any]:
     """
-    Return a function that calls *original*, and starts the deferred engines if it fails.
+    Return a function that calls *original*, and does what is put off if it fails.
 
     Salt sleeps after it could not find its master ('retry_dns'), and nothing else runs meanwhile.
     """
@@ -230,7 +249,7 @@ def or_engines(original: Callable[..., Any]) -> Callable[..., Any]:
         try:
             return original(*args, **kwargs)
         except SaltClientError:
-            start_engines()
+            wait_on()
             raise
 
     return calls

@@ -122,7 +122,7 @@ def test_with_a_loop_that_cannot_wait_it_is_done_at_once(monkeypatch):
 @pytest.fixture
 def begun(monkeypatch):
     """A main process that has begun to start, without what it registers for its children."""
-    for name in ("_begun", "_threshold", "_engines", "_meanwhile"):
+    for name in ("_begun", "_threshold", "_engines", "_meanwhile", "_at_length"):
         monkeypatch.setattr(starting, name, [])
     monkeypatch.setattr(os, "register_at_fork", lambda **_: None)
     monkeypatch.setattr(processes, "age", lambda pid: 1.0)
@@ -200,7 +200,7 @@ def test_a_minion_that_cannot_find_its_master_has_its_engine_before_it_sleeps(be
         return [name, len(started)]
 
     asyncio.run(_add(started, _engine()))
-    find = starting.or_engines(found)
+    find = starting.or_wait_on(found)
     assert find("master") == ["master", 0]
     with pytest.raises(SaltClientError, match="gone"):
         find("gone")
@@ -291,10 +291,28 @@ def test_it_is_done_at_the_latest_before_the_minion_is_ready(begun):
     assert done == ["copy", "ready", "job"]
 
 
+def test_what_is_put_off_is_done_if_the_wait_is_long(begun, monkeypatch):
+    """The engine is forked after it."""
+    monkeypatch.setattr(starting, "_PATIENCE", 0)
+    done = []
+
+    async def minion():
+        starting.at_length(lambda: done.append("read"))
+        starting.meanwhile(lambda: done.append("copy"))
+        await _add(done, _engine())
+        assert done == []
+        while len(done) < 3:
+            await asyncio.sleep(0)
+
+    asyncio.run(minion())
+    assert done == ["copy", "read", _engine()]
+
+
 def test_it_is_done_at_once_by_what_has_no_loop(begun):
     done = []
     starting.meanwhile(lambda: done.append("copy"))
-    assert done == ["copy"]
+    starting.at_length(lambda: done.append("read"))
+    assert done == ["copy", "read"]
 
 
 def test_an_error_in_it_is_told_and_keeps_nothing_from_being_done(begun, monkeypatch, caplog):
