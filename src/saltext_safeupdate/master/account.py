@@ -345,9 +345,9 @@ class Account(Database):
 
     def _error(self, err: sqlite3.Error | str) -> RecordError:
         return RecordError(
-            f"The account of the master, {self.path}, cannot be used: {err}. Jobs are published "
-            "and run as usual, but jobs that minions miss are not published again until it can be "
-            "written (check the space and the permissions of its directory)."
+            f"The account of the master, {self.path}, cannot be used: {self._named(err)}. Jobs "
+            "are published and run as usual, but jobs that minions miss are not published again "
+            "until it can be written (check the space and the permissions of its directory)."
         )
 
 

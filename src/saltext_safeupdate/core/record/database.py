@@ -361,10 +361,22 @@ class Database:
 
     def _error(self, err: sqlite3.Error | str) -> RecordError:
         return RecordError(
-            f"The database {self.path} cannot be used: {err}. "
+            f"The database {self.path} cannot be used: {self._named(err)}. "
             "Jobs run as usual, but lost jobs cannot be recovered, and no update starts until it "
             "can be written again (check the space and the permissions of its directory)."
         )
+
+    def _named(self, err: sqlite3.Error | str) -> str:
+        """Return the error with its reason if a file cannot be opened: SQLite does not name it."""
+        if "unable to open" not in str(err):
+            return str(err)
+        # Only this one: closing any of the others would drop the locks of this process on it.
+        log_file = f"{self.path}-wal"
+        try:
+            os.close(os.open(log_file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600))
+        except OSError as reason:
+            return f"{err} ({log_file}: {reason.strerror})"
+        return str(err)
 
 
 def _try_to_write(db: sqlite3.Connection) -> None:

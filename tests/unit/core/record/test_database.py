@@ -13,6 +13,7 @@ from saltext_safeupdate.core.record import database
 from saltext_safeupdate.core.record.phase import Phase
 from saltext_safeupdate.core.record.store import Store
 from saltext_safeupdate.core.record.update import Update
+from tests.support.full import no_more_files
 
 
 @pytest.fixture
@@ -137,6 +138,23 @@ def test_a_locked_database_is_an_error_and_not_put_away(path):
     blocker.execute("ROLLBACK")
     blocker.close()
     assert Ledger(path).delivered("1")
+
+
+def test_the_reason_is_told_why_a_file_beside_it_cannot_be_opened(path):
+    """SQLite itself does not name it."""
+    accept(path)
+    os.symlink("elsewhere", path + "-wal")
+    with pytest.raises(RecordError, match=r"unable to open .*\(.*-wal: Too many .*links\)"):
+        accept(path, "2")
+    os.unlink(path + "-wal")
+    accept(path, "2")
+
+
+def test_too_many_open_files_are_told(path):
+    accept(path)
+    with no_more_files(), pytest.raises(RecordError, match="Too many open files"):
+        accept(path, "2")
+    accept(path, "2")
 
 
 def test_several_that_open_a_new_file_at_once_all_can(path):
