@@ -46,11 +46,24 @@ def drain(
     return {"minions": names, "until": new["until"], "reason": why}
 
 
-def undrain(store: Store, minions: Iterable[str], now: float) -> list[str]:
-    """Let rollouts and policies update minions again; return the ones that were drained."""
+def undrain(
+    store: Store, minions: Iterable[str], now: float, unsure: Iterable[str] = ()
+) -> list[str]:
+    """
+    Let rollouts and policies update minions again; return the ones that were drained.
+
+    Raises InputError if one of them is drained that may not be meant (*unsure*): people may still
+    work on its host.
+    """
     names = set(minions)
     with locked(store.locks, RECORDS):
         there = {m: each for m, each in _known(store).items() if now < float(each["until"])}
+        if doubtful := sorted(names.intersection(there, unsure)):
+            raise InputError(
+                f"{', '.join(doubtful[:5])}: drained, but its grains or pillar are not known, so "
+                "nobody knows if the target matches it. Nothing was changed; name the minions, or "
+                "run 'saltutil.refresh_grains' there first."
+            )
         gone = sorted(names.intersection(there))
         left = {minion: each for minion, each in there.items() if minion not in names}
         store.cache.write(ROLLOUTS, _KEY, left)

@@ -196,3 +196,16 @@ def test_the_runner_drains_those_that_are_meant(master, monkeypatch):
     assert safeupdate.undrain("*") == ["m1", "m2"]
     with pytest.raises(safeupdate.errors.RefusedError, match="No minion with an accepted key"):
         safeupdate.drain("x*")
+
+
+def test_nobody_is_undrained_of_whom_the_master_does_not_know_if_it_is_meant(master, monkeypatch):
+    """Its grains are not known: Salt alone takes it for one that does not have them."""
+    monkeypatch.setattr(
+        safeupdate, "__opts__", {**master.opts, "cachedir": str(master.cache)}, raising=False
+    )
+    safeupdate.drain("m1,m2", tgt_type="list", reason="power")
+    for target in ("not G@rack:8", "* and not I@rack:8"):
+        with pytest.raises(safeupdate.errors.RefusedError, match="m1, m2: drained, but"):
+            safeupdate.undrain(target, tgt_type="compound")
+    assert set(draining.drained(master.store(), 0.0)) == {"m1", "m2"}
+    assert safeupdate.undrain("E@m[13]", tgt_type="compound") == ["m1"]
