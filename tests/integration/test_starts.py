@@ -151,6 +151,26 @@ def test_an_engine_that_is_late_is_started_again_when_it_dies(begin):
     wait_for(lambda: _engine_runs(minion), "that Salt starts it again")
 
 
+# A clock that is an hour behind as soon as there is a file.
+SET_BACK = """
+import os, time
+_of_the_day = time.time
+time.time = lambda: _of_the_day() - 3600 * os.path.exists({file!r})
+"""
+
+
+@pytest.mark.soak
+def test_a_clock_that_is_set_back_does_not_keep_the_engine_from_starting(begin):
+    """The loop of Salt 3006 goes by the time of day."""
+    minion = begin(**NOWHERE)
+    back = minion.path / "back"
+    minion.prelude = SET_BACK.format(file=str(back))
+    minion.start()
+    wait_for(lambda: "Starting Engine(salt.loaded" in minion.log(), "that Salt starts engines")
+    back.touch()
+    wait_for(lambda: _engine_runs(minion), "its engine")
+
+
 # Plain, and with a Salt that the hooks do not know.
 UNKNOWN = "import salt.minion; del salt.minion.Minion._fire_master_minion_start\n"
 

@@ -26,6 +26,7 @@ from salt.exceptions import SaltClientError
 
 from ..core.host import processes
 from ..patches import instead, tell
+from . import steady
 
 # Objects that are created before garbage is collected; Python's default is 700. A start creates
 # about 150,000. If no master can be reached, garbage is collected at each such number.
@@ -163,6 +164,10 @@ def begin() -> None:
     _begun.append(os.getpid())
     _threshold[:] = gc.get_threshold()
     gc.set_threshold(_OBJECTS, *_threshold[1:])
+    loop = _loop()
+    if not isinstance(loop, asyncio.AbstractEventLoop):
+        # What is put off would come late if somebody sets the clock back, as a boot may do.
+        steady.keep_loop(loop)
     os.register_at_fork(before=catch_up, after_in_child=_go_on)
 
 

@@ -20,8 +20,12 @@ def keep(minion: Any, since_boot: Callable[[], float] = processes.since_boot) ->
     Callbacks that are scheduled already are not affected: the time of the loop does not jump.
     """
     for periodic in getattr(minion, "periodic_callbacks", {}).values():
-        loop: Any = getattr(periodic, "io_loop", None)
-        # The loop of another Salt may accept no other time.
-        if "time" not in getattr(loop, "__dict__", ("time",)):
-            offset = loop.time() - since_boot()
-            loop.time = lambda offset=offset: offset + since_boot()
+        keep_loop(getattr(periodic, "io_loop", None), since_boot)
+
+
+def keep_loop(loop: Any, since_boot: Callable[[], float] = processes.since_boot) -> None:
+    """Do the same for this loop."""
+    # The loop of another Salt may accept no other time.
+    if "time" not in getattr(loop, "__dict__", ("time",)):
+        offset = loop.time() - since_boot()
+        loop.time = lambda: offset + since_boot()

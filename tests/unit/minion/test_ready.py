@@ -119,17 +119,25 @@ def test_with_a_loop_that_cannot_wait_it_is_done_at_once(monkeypatch):
     assert done == ["ready"]
 
 
-@pytest.fixture
-def begun(monkeypatch):
-    """A main process that has begun to start, without what it registers for its children."""
+def _begin_anew(monkeypatch):
     for name in ("_begun", "_threshold", "_engines", "_meanwhile", "_at_length"):
         monkeypatch.setattr(starting, name, [])
     monkeypatch.setattr(os, "register_at_fork", lambda **_: None)
     monkeypatch.setattr(processes, "age", lambda pid: 1.0)
-    usual = gc.get_threshold()
     starting.begin()
+
+
+@pytest.fixture(autouse=True)
+def _collects_garbage_as_usual():
+    usual = gc.get_threshold()
     yield
     gc.set_threshold(*usual)
+
+
+@pytest.fixture
+def begun(monkeypatch):
+    """A main process that has begun to start, without what it registers for its children."""
+    _begin_anew(monkeypatch)
 
 
 def _engine(name="safeupdate.start"):
@@ -148,6 +156,24 @@ def test_a_start_collects_less_garbage_until_it_is_ready(begun):
     starting.end()
     assert less[0] > gc.get_threshold()[0]
     assert less[1:] == gc.get_threshold()[1:]
+
+
+def test_what_is_put_off_goes_by_no_clock_that_is_set(monkeypatch):
+    """The loop of Salt 3006 goes by the time of day. A loop of asyncio stays as it is."""
+
+    class Loop:
+        def time(self):
+            return 1_000_000.0
+
+    kept = Loop()
+    monkeypatch.setattr(starting, "_loop", lambda: kept)
+    _begin_anew(monkeypatch)
+    assert "time" in vars(kept)
+    of_asyncio = asyncio.new_event_loop()
+    monkeypatch.setattr(starting, "_loop", lambda: of_asyncio)
+    _begin_anew(monkeypatch)
+    assert "time" not in vars(of_asyncio)
+    of_asyncio.close()
 
 
 def test_our_engines_are_started_once_the_minion_is_ready(begun):
