@@ -74,7 +74,6 @@ def start(opts: Mapping[str, Any]) -> None:
         return
     ready.begin()
     ready.meanwhile(partial(_take_own_code, opts))
-    ready.at_length(_read_own_code)
 
 
 def _take_own_code(opts: Mapping[str, Any]) -> None:
@@ -82,12 +81,6 @@ def _take_own_code(opts: Mapping[str, Any]) -> None:
     from .ordering import old_tree
 
     own_code.take(Host(opts), partial(old_tree.redirect, beside=True))
-
-
-def _read_own_code() -> None:
-    from .minion import own_code
-
-    own_code.read()
 
 
 def _once_ready(opts: Mapping[str, Any]) -> None:

@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from saltext_safeupdate.core.host import locks, processes
+from saltext_safeupdate.core.jobs.ledger import Ledger
 from tests.support.real_master import RealMaster
-from tests.support.real_minion import RealMinion
+from tests.support.real_minion import SHELL, RealMinion
+from tests.support.removable import Removable
 from tests.support.waiting import wait_for
 
 # Nobody listens there.
@@ -128,6 +130,25 @@ def test_code_that_changes_while_a_minion_waits_for_its_master_is_not_mixed(mast
         os.replace(site / "new", site / "safeupdate_late.py")
     master.wait_minion(minion)
     assert (minion.notes("old"), minion.notes("new")) == (1, 0), minion.log()
+
+
+def test_an_extension_that_is_replaced_while_a_minion_waits_for_its_master_is_not_mixed(
+    master, begin
+):
+    """Also if the minion makes no copy of its code."""
+    minion = begin(**_of(master), master="127.0.0.1")
+    package = Removable(minion.path / "site")
+    minion.prelude = package.prelude
+    with master.silent():
+        minion.start()
+        wait_for(lambda: _engine_runs(minion), "its engine, which is started after 5 seconds")
+        for part in (package.home / "minion").glob("*.py"):
+            part.write_text("raise ImportError('another version')\n")
+    master.wait_minion(minion)
+    jid = master.publish(minion, "cmd.run", minion.noting("job"), *SHELL)
+    wait_for(lambda: master.returned(minion, jid), "a return")
+    assert Ledger(minion.settings.database).outcome(jid) is not None
+    assert "an error of this extension" not in minion.log()
 
 
 # An engine of somebody else.

@@ -31,12 +31,15 @@ def silenced(pid):
     """Have no process of a master do anything meanwhile."""
     suspended = family_of(pid)
     for each in suspended:
-        each.suspend()
+        # A child that has just done its work may have ended.
+        with contextlib.suppress(psutil.NoSuchProcess):
+            each.suspend()
     try:
         yield
     finally:
         for each in suspended:
-            each.resume()
+            with contextlib.suppress(psutil.NoSuchProcess):
+                each.resume()
 
 
 def kill(daemon):

@@ -5,7 +5,8 @@ It is ready when it has told its master that it has started. Then it starts its 
 (:func:`engine_later`): while parent and child share memory, the main process has to copy each page
 that it writes to. Until then, garbage is collected less often (:func:`begin`), because a start
 mostly creates modules and functions, which stay. Work that must be done earlier
-(:func:`meanwhile`) is done while the minion waits for its master.
+(:func:`meanwhile`) is done while the minion waits for its master. If that takes longer than 5
+seconds, nothing is put off any longer (:func:`wait_on`).
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ _begun: list[int] = []
 _threshold: list[int] = []
 # Functions to call while it waits for its master.
 _meanwhile: list[Callable[[], None]] = []
-# Functions to call if it waits for long.
+# Functions to call if its start takes long.
 _at_length: list[Callable[[], None]] = []
 # Functions that start the deferred engines; there is one for each master.
 _engines: list[Callable[[], Any]] = []
@@ -62,12 +63,15 @@ class Ready:
     """
     Calls functions once: just after the master knows about the start, or before the first job.
 
-    A minion without a master calls them with the first check of the schedule. An error of ours in
+    A minion that waits for its master calls them after 5 seconds: what they import and read is on
+    the disk now, and may be another version later. One without a master calls them with the first
+    check of the schedule. An error of ours in
     them is logged, and does not keep any function of Salt from being called.
     """
 
     def __init__(self, todo: Iterable[Callable[[], None]]) -> None:
         self._todo = list(todo)
+        _at_length.append(self._do)
 
     def before(self, handle: Callable[..., Any]) -> Callable[..., Any]:
         """Return a function that calls them, and then *handle*."""
@@ -90,10 +94,14 @@ class Ready:
             @functools.wraps(original)
             async def waits(minion: Any, *args: Any, **kwargs: Any) -> Any:
                 _do_all([partial(engine_again, minion)])
+                # If the minion ends meanwhile, nothing is left to do.
                 try:
-                    return await original(minion, *args, **kwargs)
-                finally:
+                    told = await original(minion, *args, **kwargs)
+                except Exception:
                     self._do_soon(minion)
+                    raise
+                self._do_soon(minion)
+                return told
 
             return waits
 
@@ -168,6 +176,8 @@ def begin() -> None:
     if not isinstance(loop, asyncio.AbstractEventLoop):
         # What is put off would come late if somebody sets the clock back, as a boot may do.
         steady.keep_loop(loop)
+    if loop is not None:
+        loop.call_later(_PATIENCE, wait_on)
     os.register_at_fork(before=catch_up, after_in_child=_go_on)
 
 
@@ -186,21 +196,12 @@ def meanwhile(what: Callable[[], None]) -> None:
         loop.call_later(_ASKED, catch_up)
 
 
-def at_length(what: Callable[[], None]) -> None:
-    """Have *what* done, after what is done meanwhile, if this process is not ready within 5 s."""
-    loop = _loop()
-    _at_length.append(what)
-    if loop is None:
-        wait_on()
-    else:
-        loop.call_later(_PATIENCE, wait_on)
-
-
 def wait_on() -> None:
-    """Do, once, what a start puts off: this one takes long, because no master answers."""
-    catch_up()
-    _do_all(_at_length)
-    start_engines()
+    """Do, once, what the minion with this main process puts off: its start takes long."""
+    if _threshold:
+        catch_up()
+        _do_all(_at_length)
+        start_engines()
 
 
 def catch_up() -> None:
@@ -312,3 +313,4 @@ def _go_on() -> None:
     # A child of one that was not ready collects garbage as usual, and starts none of its engines.
     end()
     _engines.clear()
+    _at_length.clear()

@@ -134,6 +134,33 @@ def _collects_garbage_as_usual():
     gc.set_threshold(*usual)
 
 
+def test_a_start_that_takes_long_is_not_waited_for(monkeypatch):
+    """Whatever is imported then is on the disk now, and may be another version later."""
+    done = []
+
+    async def minion():
+        monkeypatch.setattr(starting, "_PATIENCE", 0)
+        _begin_anew(monkeypatch)
+        Ready([lambda: done.append("ready")])
+        while not done:
+            await asyncio.sleep(0)
+
+    asyncio.run(minion())
+    assert done == ["ready"]
+
+
+def test_nothing_is_done_for_a_minion_that_ends_while_it_tells_its_master(begun):
+    told = Minion()
+
+    async def tell(minion):
+        await asyncio.sleep(0)
+
+    telling = Ready([]).after(tell)(told)
+    telling.send(None)
+    telling.close()
+    assert told.later == []
+
+
 @pytest.fixture
 def begun(monkeypatch):
     """A main process that has begun to start, without what it registers for its children."""
@@ -164,6 +191,9 @@ def test_what_is_put_off_goes_by_no_clock_that_is_set(monkeypatch):
     class Loop:
         def time(self):
             return 1_000_000.0
+
+        def call_later(self, delay, callback):
+            pass
 
     kept = Loop()
     monkeypatch.setattr(starting, "_loop", lambda: kept)
@@ -323,7 +353,7 @@ def test_what_is_put_off_is_done_if_the_wait_is_long(begun, monkeypatch):
     done = []
 
     async def minion():
-        starting.at_length(lambda: done.append("read"))
+        Ready([lambda: done.append("read")])
         starting.meanwhile(lambda: done.append("copy"))
         await _add(done, _engine())
         assert done == []
@@ -337,8 +367,7 @@ def test_what_is_put_off_is_done_if_the_wait_is_long(begun, monkeypatch):
 def test_it_is_done_at_once_by_what_has_no_loop(begun):
     done = []
     starting.meanwhile(lambda: done.append("copy"))
-    starting.at_length(lambda: done.append("read"))
-    assert done == ["copy", "read"]
+    assert done == ["copy"]
 
 
 def test_an_error_in_it_is_told_and_keeps_nothing_from_being_done(begun, monkeypatch, caplog):
