@@ -196,7 +196,15 @@ def test_a_clock_that_is_set_back_does_not_keep_the_engine_from_starting(begin):
 UNKNOWN = "import salt.minion; del salt.minion.Minion._fire_master_minion_start\n"
 
 
-@pytest.mark.parametrize("prelude", ["", UNKNOWN], ids=["hooks", "no hooks"])
+# Without the process that looks after the main process.
+ONE = "import sys; sys.argv.append('--disable-keepalive')\n"
+
+
+@pytest.mark.parametrize(
+    "prelude",
+    ["", UNKNOWN, pytest.param(ONE, marks=pytest.mark.soak)],
+    ids=["hooks", "no hooks", "one process"],
+)
 def test_a_minion_that_reaches_no_master_ends_when_it_is_told(prelude, begin):
     """Salt ends the engines of minions that have had a master, and waits for the end of all."""
     minion = begin(**NOWHERE)

@@ -6,7 +6,7 @@ It is ready when it has told its master that it has started. Then it starts its 
 that it writes to. Until then, garbage is collected less often (:func:`begin`), because a start
 mostly creates modules and functions, which stay. Work that must be done earlier
 (:func:`meanwhile`) is done while the minion waits for its master. If that takes longer than 5
-seconds, nothing is put off any longer (:func:`wait_on`).
+seconds, nothing is deferred any longer (:func:`wait_on`).
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _meanwhile: list[Callable[[], None]] = []
 _at_length: list[Callable[[], None]] = []
 # Functions that start the deferred engines; there is one for each master.
 _engines: list[Callable[[], Any]] = []
-# What Salt was given to start them, by its process manager.
+# The arguments with which Salt starts them, by its process manager.
 _given: weakref.WeakKeyDictionary[Any, tuple[Any, ...]] = weakref.WeakKeyDictionary()
 
 
@@ -151,6 +151,9 @@ def engines_end_with_it() -> None:
 
 
 def _end_engines() -> None:
+    # Python would now collect garbage from before begin() and after it together. In Salt 3008, a
+    # connection among it may wait for another one without end.
+    gc.freeze()
     # Salt gives its processes this attribute. After a restart of an engine its name is another.
     ours = [
         each
@@ -174,7 +177,7 @@ def begin() -> None:
     gc.set_threshold(_OBJECTS, *_threshold[1:])
     loop = _loop()
     if not isinstance(loop, asyncio.AbstractEventLoop):
-        # What is put off would come late if somebody sets the clock back, as a boot may do.
+        # The deferred work would be late if somebody sets the clock back, as a boot may do.
         steady.keep_loop(loop)
     if loop is not None:
         loop.call_later(_PATIENCE, wait_on)
@@ -197,7 +200,7 @@ def meanwhile(what: Callable[[], None]) -> None:
 
 
 def wait_on() -> None:
-    """Do, once, what the minion with this main process puts off: its start takes long."""
+    """Do the deferred work of this main process of a minion, once: its start takes long."""
     if _threshold:
         catch_up()
         _do_all(_at_length)
@@ -245,7 +248,7 @@ def engine_later(
 
 def or_wait_on(original: Callable[..., Any]) -> Callable[..., Any]:
     """
-    Return a function that calls *original*, and does what is put off if it fails.
+    Return a function that calls *original*, and does the deferred work if it fails.
 
     Salt sleeps after it could not find its master ('retry_dns'), and nothing else runs meanwhile.
     """
