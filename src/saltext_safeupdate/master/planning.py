@@ -249,6 +249,7 @@ def _members(
     """Return the minions of each group, and minions about which the master knows too little."""
     members: dict[str, list[str]] = {}
     unknown: dict[str, Facts] = {}
+    meant: set[str] = set()
     for group in wanted.groups:
         sure, maybe = resolved(opts, _target(group), group.tgt_type)
         nobody = sorted(_named(group).difference(sure))
@@ -261,8 +262,11 @@ def _members(
                 problem="its grains or pillar are not known, so nobody knows if it belongs to "
                 f"{group.name}; run 'saltutil.refresh_grains' there first, or name it"
             )
+            # The earliest group of a minion decides.
             for minion in maybe
+            if minion not in meant
         }
+        meant.update(set(sure) - unknown.keys())
     return members, unknown
 
 

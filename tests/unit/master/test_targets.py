@@ -273,3 +273,17 @@ def test_without_a_cache_only_names_mean_anybody(
         with pytest.raises(InputError, match="'minion_data_cache: False'"):
             resolve(opts, target, kind)
         assert resolve(opts, "web[12]", "glob")
+
+
+def test_one_of_whom_little_is_known_belongs_to_an_earlier_group_that_names_it(
+    tmp_path: pathlib.Path,
+) -> None:
+    """A later group may have it as well, which does not matter."""
+    opts = half_known(tmp_path)
+    later = {"name": "later", "target": "not G@os:Debian", "tgt_type": "compound"}
+    wanted = from_mapping(
+        {"groups": [{"name": "named", "target": "web1"}, later], "version": "3008.3"}
+    )
+    plan = planning.make(opts, wanted, store=Store(opts), ask=lambda *_: {})
+    assert plan.group_of["web1"] == "named"
+    assert set(plan.left_out) == {WEB3}
