@@ -1,5 +1,7 @@
 """Rollouts in orchestrations and by users who may, or may not; a real master, real channels."""
 
+import json
+import re
 import shutil
 import time
 from pathlib import Path
@@ -9,6 +11,7 @@ import salt.client
 import salt.config
 import salt.exceptions
 import salt.loader
+import salt.netapi
 import salt.runner
 import salt.template
 import salt.utils.json
@@ -27,6 +30,8 @@ STATES = Path(__file__).parents[2] / "states"
 NEW = str(salt.version.__version__)
 SECRET = "a shared secret of the test"
 MAY = ["safeupdate.status", "safeupdate.plan", "safeupdate.pause"]
+CHIEF = [*MAY, "safeupdate.rollout", "safeupdate.resume", "safeupdate.drain", "safeupdate.undrain"]
+HOWTO = Path(__file__).parents[2] / "docs" / "topics" / "howto" / "fleet.md"
 QUICK = {
     "version": NEW,
     "canaries": 0,
@@ -107,7 +112,9 @@ def scene(salt_factories, tmp_path_factory):
         "file_roots": {"base": [str(roots)]},
         "engines": [{"safeupdate_redeliver": {}}],
         "worker_threads": 3,
-        "external_auth": {"sharedsecret": {"ops": [{"@runner": MAY}]}},
+        "external_auth": {
+            "sharedsecret": {"ops": [{"@runner": MAY}], "chief": [{"@runner": CHIEF}]}
+        },
         "sharedsecret": SECRET,
         **MASTER,
     }
@@ -270,6 +277,45 @@ def test_who_may_not_is_refused_and_nothing_is_started(fresh, user, fun, secret)
 def test_who_may_look_sees(fresh):
     answer = asked(fresh, "ops", "safeupdate.status")
     assert set(fresh.rollouts()) == set(answer)
+
+
+def by_api(scene, user, **low):
+    """Ask as salt-api does, which has the request of a user."""
+    port = scene.opts["ret_port"]
+    at = {"master_uri": f"tcp://127.0.0.1:{port}", "master_ip": "127.0.0.1"}
+    client = salt.netapi.NetapiClient({**scene.opts, **at, "netapi_enable_clients": ["runner"]})
+    return client.run({"eauth": "sharedsecret", "username": user, "password": SECRET, **low})
+
+
+def test_by_salt_api_a_rollout_begins_pauses_and_resumes_in_the_name_of_a_user(fresh):
+    (shown,) = re.findall(r"```json\n(.*?)```", HOWTO.read_text(encoding="utf-8"), re.DOTALL)
+    low = json.loads(shown)
+    low["kwarg"] |= QUICK
+    name = by_api(fresh, "chief", **low)["rollout"]
+
+    def order(fun, user="chief"):
+        return by_api(
+            fresh, user, client="runner", fun=f"safeupdate.{fun}", kwarg={"rollout": name}
+        )
+
+    order("pause", "ops")
+    with pytest.raises(salt.exceptions.SaltException, match="uthenticat"):
+        order("resume", "ops")
+    order("resume")
+    wait_for(lambda: order("status")["mode"] == "finished", "its end")
+    assert fresh.versions() == {"lb1": OLD, "web1": NEW, "web2": NEW}
+    lines = [line for _, line in order("status")["history"]]
+    told = [line.split(" on ")[0] for line in lines if " on " in line]
+    assert told == ["began by chief", "paused by ops", "resumed by chief"], lines
+    assert order("status")["by"].startswith("chief on ")
+
+
+def test_by_salt_api_a_drain_takes_its_timeout_as_the_how_to_says(fresh):
+    given = {"target": "web1", "timeout": 600}
+    found = by_api(fresh, "chief", client="runner", fun="safeupdate.drain", kwarg=given)
+    assert found["until"] <= time.time() + 600
+    fun = "safeupdate.undrain"
+    assert by_api(fresh, "chief", client="runner", fun=fun, kwarg={"target": "*"}) == ["web1"]
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from tests.unit.fleet.world import NEW, NUMBER, OLD, Host, World
 
 DOCS = pathlib.Path(__file__).parents[3] / "docs"
 HOWTO = (DOCS / "topics" / "howto" / "fleet.md").read_text(encoding="utf-8")
+RUNNER = (DOCS.parent / "src/saltext_safeupdate/runners/safeupdate.py").read_text(encoding="utf-8")
 STATUS = (DOCS / "ref" / "rollout-status.md").read_text(encoding="utf-8")
 # 2026-11-22 20:00 UTC.
 BEGIN = 1795377600.0
@@ -141,3 +142,10 @@ def test_the_page_of_policies_shows_one_and_what_is_printed_of_it() -> None:
     told |= {"groups": [vars(each) for each in looked]}
     told["next"] = policy.following(looked)[0].group
     assert policy_lines(told) == _blocks("text")[0].rstrip("\n")
+
+
+def test_each_function_of_the_runner_is_in_the_table_of_permissions_once():
+    section = HOWTO.split("## Who may do what")[1].split("\n## ")[0]
+    rows = [line.split("|")[2] for line in section.splitlines() if line.startswith("| ")][2:]
+    named = [word for row in rows for word in re.findall(r"`([a-z_]+)`", row)]
+    assert sorted(named) == sorted(re.findall(r"^def ([a-z]\w*)\(", RUNNER, re.MULTILINE))
