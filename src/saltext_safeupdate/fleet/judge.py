@@ -19,6 +19,8 @@ _ENDS = {
 }
 # At these steps, an answer about the minion's request is no verdict on the present goal.
 _NOT_ASKED = (Step.WAITING, Step.MISSED, Step.DONE, Step.CANCELLED, Step.HELD)
+# Phases of a request that is done.
+_AS_ASKED = ("committed", "idle")
 # Phases in which nothing is under way.
 _QUIET = frozenset(("", "idle", "committed", "postponed", *_ENDS))
 
@@ -166,7 +168,10 @@ def _awaits_boot(minion: Minion, report: Report) -> bool:
 
 def _judge(minion: Minion, report: Report, goal: Goal) -> None:
     if report.number > minion.number:
-        minion.come_to(Step.SUPERSEDED, "it has taken a newer request from somebody else")
+        if report.phase in _AS_ASKED and not _lacks(report, goal):
+            minion.come_to(Step.DONE, "by a newer request of somebody else")
+        else:
+            minion.come_to(Step.SUPERSEDED, "it has taken a newer request from somebody else")
         return
     if report.refused and minion.step is Step.ASKED and report.number < minion.number:
         _refused(minion, report)
@@ -178,7 +183,7 @@ def _judge(minion: Minion, report: Report, goal: Goal) -> None:
     minion.phases = dict(report.phases)
     if minion.cancelled and report.phase in ("idle", "cancelled"):
         minion.come_to(Step.CANCELLED, "taken back before it began")
-    elif report.phase in ("committed", "idle"):
+    elif report.phase in _AS_ASKED:
         _committed(minion, report, goal)
     elif report.phase in _ENDS:
         minion.come_to(_ENDS[report.phase], report.reason or report.phase)
@@ -189,6 +194,15 @@ def _judge(minion: Minion, report: Report, goal: Goal) -> None:
 
 
 def _committed(minion: Minion, report: Report, goal: Goal) -> None:
+    if wrong := _lacks(report, goal):
+        told = f"it says that it is {report.phase}, but runs {', '.join(wrong)}"
+        minion.come_to(Step.FAILED, told)
+    else:
+        minion.come_to(Step.DONE, "")
+
+
+def _lacks(report: Report, goal: Goal) -> list[str]:
+    """Return what runs there instead of the goal; empty if the goal is reached."""
     salt, extension = goal
     wrong = []
     if salt and not reached(report.version, report.installed, salt):
@@ -196,11 +210,7 @@ def _committed(minion: Minion, report: Report, goal: Goal) -> None:
         wrong.append(f"Salt {report.version or 'unknown'}{disk} instead of {salt}")
     if extension and report.extension != extension:
         wrong.append(f"the extension {report.extension or 'unknown'} instead of {extension}")
-    if wrong:
-        told = f"it says that it is {report.phase}, but runs {', '.join(wrong)}"
-        minion.come_to(Step.FAILED, told)
-    else:
-        minion.come_to(Step.DONE, "")
+    return wrong
 
 
 def _refused(minion: Minion, report: Report) -> None:

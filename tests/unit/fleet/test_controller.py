@@ -783,6 +783,16 @@ def test_somebody_elses_newer_request_is_seen() -> None:
     assert world.rollout.mode is Mode.STOPPED
 
 
+def test_one_that_somebody_elses_newer_request_has_updated_is_done() -> None:
+    """Such as a rollout of another master: it stopped this one, once for each host."""
+    world = World(fleet(10), soak=0, canaries=1).run(30)
+    for host in world.hosts.values():
+        host.number, host.version, host.phase = NUMBER + 10**6, NEW, "committed"
+    world.run(DAY, watch=World.check)
+    assert set(world.steps().values()) == {"done"}
+    assert world.rollout.mode is Mode.FINISHED
+
+
 def test_the_extension_comes_first_by_the_same_waves() -> None:
     world = World(fleet(3), soak=0, canaries=1, extension="2.0").run(DAY, watch=World.check)
     goals = [action.goal for action in world.told if isinstance(action, Start)]

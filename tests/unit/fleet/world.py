@@ -96,7 +96,7 @@ class Host:
         return Report(
             minion=self.name,
             question=question,
-            number=self.number if not refused else min(self.number, 0),
+            number=self.number,
             phase=phase,
             version=self.version,
             extension=self.extension,
