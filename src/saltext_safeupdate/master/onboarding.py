@@ -28,9 +28,8 @@ from ..fleet import plan as plans
 from ..fleet import request as requests
 from ..fleet.onboarding import Answer, Onboarding, Step
 from ..fleet.plan import Facts, Plan
-from ..fleet.request import Request
 from ..fleet.text import clean, names
-from . import draining, gate, newest, questions, targets
+from . import below, draining, gate, newest, planning, questions, targets
 from .alone import alone
 from .gatekeeper import Gatekeeper
 from .newest import Ask
@@ -201,9 +200,12 @@ def _plan(
     wanted = requests.from_mapping({"groups": [group], **settings, "extension": version})
     for name in sorted(wanted.gates):
         gate.named(opts, name)
-    by_group, members, unsure = _members(opts, wanted)
+    planning.refuse_nobody(opts, wanted)
+    members, unknown = planning.members_of(opts, wanted)
+    below.refuse(opts, members)
+    sure = sorted({m for each in members.values() for m in each}.difference(unknown))
     drained, now = draining.drained(Store(opts), clock()), clock()
-    asked = [m for m in members if m not in drained and m not in wanted.exclude]
+    asked = [m for m in sure if m not in drained and m not in wanted.exclude]
     said = ask(opts, asked, CHECK, (), ANSWER_TIMEOUT)
     answers = {minion: onboarding.read(each) for minion, each in said.items()}
     lacking = frozenset(minion for minion, each in answers.items() if each.lacks)
@@ -214,12 +216,11 @@ def _plan(
         for m in lacking
         if (why := platforms.unsupported(said[m], grains.get(m, {})))
     }
-    facts |= {m: Facts(held=drained[m]) for m in members if m in drained}
-    facts |= dict.fromkeys(unsure, Facts(problem="nobody knows if the target matches it"))
+    facts |= {m: Facts(held=drained[m]) for m in sure if m in drained}
     plan = plans.make(
         wanted,
-        by_group,
-        facts,
+        members,
+        {**facts, **unknown},
         plan_id="",
         number=0,
         now=now,
@@ -234,23 +235,6 @@ def _strange(settings: Mapping[str, Any]) -> list[str]:
     listed = groups if isinstance(groups, list | tuple) else ()
     of_groups = {str(name) for group in listed if isinstance(group, Mapping) for name in group}
     return sorted((set(settings) | of_groups - {"name", "target", "tgt_type"}) - set(SETTINGS))
-
-
-def _members(
-    opts: Mapping[str, Any], wanted: Request
-) -> tuple[dict[str, list[str]], list[str], list[str]]:
-    """Return the minions of each group, all that certainly match, and all that may match."""
-    by_group: dict[str, list[str]] = {}
-    meant: set[str] = set()
-    perhaps: set[str] = set()
-    for each in wanted.groups:
-        target = list(each.target) if isinstance(each.target, tuple) else each.target
-        found, unsure = targets.resolved(opts, target, each.tgt_type)
-        by_group[each.name] = [*found, *unsure]
-        # The earliest group of a minion decides.
-        perhaps.update(set(unsure) - meant)
-        meant.update(set(found) - perhaps)
-    return by_group, sorted(meant), sorted(perhaps)
 
 
 def _facts(answer: Answer | None, *, installs: bool) -> Facts:

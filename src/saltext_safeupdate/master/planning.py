@@ -67,8 +67,8 @@ def make(
         gate.named(opts, name)
     store = store or Store(opts)
     before = came_from(store, wanted)
-    _refuse_nobody(opts, wanted)
-    members, unknown = _members(opts, wanted)
+    refuse_nobody(opts, wanted)
+    members, unknown = members_of(opts, wanted)
     below.refuse(opts, members)
     unknown |= _barred(store, wanted, before)
     everybody = sorted({minion for minions in members.values() for minion in minions})
@@ -198,7 +198,7 @@ def check(
         )
     refuse_quarantined(store, found.request.version, *sorted(set(found.versions.values())))
     _refuse_in_others(store, found.minions, clock(), found.id)
-    members, _ = _members(opts, found.request)
+    members, _ = members_of(opts, found.request)
     now = {minion for minions in members.values() for minion in minions}
     planned = set(found.minions) | set(found.left_out)
     changed = [
@@ -243,7 +243,7 @@ def _changed(found: Plan, minion: str, said: Mapping[str, Any]) -> list[str]:
 # -- targets ---------------------------------------------------------------------------------
 
 
-def _members(
+def members_of(
     opts: Mapping[str, Any], wanted: Request
 ) -> tuple[dict[str, list[str]], dict[str, Facts]]:
     """Return the minions of each group, and minions about which the master knows too little."""
@@ -270,7 +270,7 @@ def _members(
     return members, unknown
 
 
-def _refuse_nobody(opts: Mapping[str, Any], wanted: Request) -> None:
+def refuse_nobody(opts: Mapping[str, Any], wanted: Request) -> None:
     """Raise InputError if an unknown minion is to be left out: it may be misspelt."""
     odd = sorted(wanted.exclude - accepted(opts)) if wanted.exclude else []
     if odd:

@@ -497,3 +497,26 @@ def test_a_group_in_which_as_many_have_failed_as_may_be_away_stops_it(master):
     )
     assert found["stopped"] == "as many minions of first have failed as may be away at once"
     assert found["not_begun"] == ["m2"]
+
+
+def test_a_misspelt_name_is_told_and_a_misspelt_exclusion_begins_nothing(master):
+    """One who was to be left out would be set up, and restart."""
+    group = {"name": "named", "target": ["m1", "m9"]}
+    found, _ = run(master, None, groups=[group], wheel=WHEEL)
+    assert (found["done"], set(found["left_out"])) == (["m1"], {"m9"})
+    assert "no minion with an accepted key is called that" in found["left_out"]["m9"]
+    assert found["retcode"] == 1
+    with pytest.raises(InputError, match=r"'exclude' has 'm77'.*Nothing was"):
+        run(master, wheel=WHEEL, exclude="m7,m77")
+    assert master.fleet.installed["m7"] is None
+
+
+def test_one_of_whom_little_is_known_belongs_to_an_earlier_group_that_names_it(master):
+    groups = [
+        {"name": "named", "target": "m1"},
+        {"name": "later", "target": "not G@os:Debian", "tgt_type": "compound"},
+    ]
+    found, _ = run(master, None, groups=groups, wheel=WHEEL)
+    assert found["done"] == ["m1"]
+    assert set(found["left_out"]) == set(NAMES) - {"m1"}
+    assert "nobody knows if it belongs to later" in found["left_out"]["m2"]
