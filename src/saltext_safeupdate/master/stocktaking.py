@@ -48,6 +48,21 @@ def expected(opts: Mapping[str, Any], target: object, tgt_type: object) -> list[
     return found
 
 
+def all_expected(opts: Mapping[str, Any], target: object, tgt_type: object) -> list[str]:
+    """Return these minions. Raises InputError if a list also names others: it may be misspelt."""
+    found = expected(opts, target, tgt_type)
+    if tgt_type != "list":
+        return found
+    listed = target.split(",") if isinstance(target, str) else target
+    names = listed if isinstance(listed, list | tuple) else ()
+    if odd := sorted(set(map(str, names)).difference(found)):
+        raise InputError(
+            f"No minion with an accepted key is called {', '.join(map(repr, odd[:5]))}. Nothing "
+            "was changed; 'salt-key -l acc' lists the keys."
+        )
+    return found
+
+
 def only(given: object) -> tuple[str, ...]:
     """Return which minions to show, as :func:`.selection.parse` does."""
     return selection.parse(given)

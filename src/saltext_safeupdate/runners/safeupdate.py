@@ -611,12 +611,12 @@ def drain(target, tgt_type="glob", timeout=86400, reason="", zone="UTC"):
         The time zone of shown times: ``UTC``, ``local`` for the zone of this master, or a name
         such as ``Europe/Berlin``. Defaults to ``UTC``.
 
-    :raises CommandExecutionError: if no minion matches, or ``timeout`` is not a number above 0.
-        Then nothing is changed.
+    :raises CommandExecutionError: if no minion matches, a list names one that is not there, or
+        ``timeout`` is not a number above 0. Then nothing is changed.
     :raises CommandExecutionError: if the cache of the master cannot be used.
     """
     progress.zone(zone)
-    minions = stocktaking.expected(__opts__, target, tgt_type)
+    minions = stocktaking.all_expected(__opts__, target, tgt_type)
     seconds = redelivery.seconds("timeout", timeout)
     now = time.time()
     found = draining.drain(Store(__opts__), minions, seconds, str(reason), _by(), now)

@@ -209,3 +209,14 @@ def test_nobody_is_undrained_of_whom_the_master_does_not_know_if_it_is_meant(mas
             safeupdate.undrain(target, tgt_type="compound")
     assert set(draining.drained(master.store(), 0.0)) == {"m1", "m2"}
     assert safeupdate.undrain("E@m[13]", tgt_type="compound") == ["m1"]
+
+
+@pytest.mark.parametrize("target", ["m1,m99", ["m1", "m99"]])
+def test_a_misspelt_name_drains_nobody(master, monkeypatch, target):
+    """The other one would be updated, while people work on its host."""
+    monkeypatch.setattr(
+        safeupdate, "__opts__", {**master.opts, "cachedir": str(master.cache)}, raising=False
+    )
+    with pytest.raises(safeupdate.errors.RefusedError, match=r"is called 'm99'.*Nothing was"):
+        safeupdate.drain(target, tgt_type="list")
+    assert draining.drained(master.store(), 0.0) == {}
