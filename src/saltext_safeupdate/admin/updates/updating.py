@@ -314,7 +314,8 @@ def _request(host: Host, resolved: Resolved, reason: str) -> dict[str, Any]:
             "comment": f"It is installed; {left}.",
         }
     jid = _jid(host)
-    numbered = resolved.with_serial(fence.of_jid(jid))
+    known = host.store.taken() if host.store.exists() else fence.Taken()
+    numbered = resolved.with_serial(fence.of_person(jid, known))
     by = initiator(host, resolved, jid)
     record = asking.update(by, numbered, jid=jid, reason=reason)
     comment = _REQUESTED

@@ -19,6 +19,8 @@ from ..errors import InputError, RecordError
 _FACT = "request"
 # All numbers are lower: no message fills this up for good by mistake, and all pass Salt's bus.
 MOST = 10**17
+# Microseconds by which the clocks of masters and minions may differ.
+_APART = 86_400 * 10**6
 
 
 class Taken(NamedTuple):
@@ -42,6 +44,22 @@ def of_jid(jid: str) -> int:
         return 0
 
 
+def of_person(jid: str, known: Taken) -> int:
+    """
+    Return the number of a request that a person makes by the job *jid* now.
+
+    If the newest one is from a clock that was ahead, this one comes next: nobody could ask for
+    anything until that time.
+    """
+    number = of_jid(jid)
+    return known.number + 1 if 0 < number <= _latest() < known.number else number
+
+
+def _latest() -> int:
+    """Return the highest number that is not from a clock ahead, by the clock of this host."""
+    return int(time.time() * 10**6) + _APART
+
+
 def take(db: sqlite3.Connection, number: int, update: str, *, again: bool = False) -> None:
     """
     Take a request of this number within a transaction, which came to that update.
@@ -62,7 +80,15 @@ def refusal(number: int, known: Taken) -> str:
     if number == known.number:
         return f"Request {number} was taken before. Nothing was changed."
     which = f"update {known.update}" if known.update else "the newest one"
-    return f"This request ({number}) is older than {which} ({known.number}). Nothing was changed."
+    told = f"This request ({number}) is older than {which} ({known.number}). Nothing was changed."
+    if number <= _latest() < known.number:
+        at = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(known.number / 10**6))
+        told += (
+            f" That one is from {at}, by a clock that was ahead. Until then, rollouts cannot "
+            "update this minion. Correct the clock of the master; 'safeupdate.update' of a person "
+            "is taken."
+        )
+    return told
 
 
 def _decoded(text: Any) -> Any:

@@ -201,6 +201,23 @@ class TestFence:
             updating.update(made, {}, NEW)
         assert _ask(made, N + 6)["phase"] == "requested"
 
+    def test_after_a_clock_that_was_ahead_a_person_can_still_update(self, made, monkeypatch):
+        """Nobody could, until that time: neither from the master nor on the host."""
+        ahead = N + 10 * 365 * 86_400_000_000
+        monkeypatch.setattr(fence.time, "time", lambda: N / 1e6)
+        _ask(made, ahead)
+        refused = _ask(made, N + 1, "3008.2")["refused"]
+        assert "a clock that was ahead" in refused
+        assert refused.endswith("'safeupdate.update' of a person is taken.")
+        monkeypatch.setattr(updating, "_jid", lambda host: "20260528202640000005")
+        assert updating.update(made, {}, "3008.2")["phase"] == "requested"
+        # What is sent again of before is older than that.
+        assert (made.store.taken().number, _ask(made, ahead)["number"]) == (ahead + 1, ahead + 1)
+        # By a clock of this host that is behind, nobody is ahead.
+        monkeypatch.setattr(fence.time, "time", lambda: 0.0)
+        with pytest.raises(InputError, match="is older than update"):
+            updating.update(made, {}, NEW)
+
     def test_a_lost_database_answers_honestly(self, made):
         _ask(made, N)
         made.dies()
