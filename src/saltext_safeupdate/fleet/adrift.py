@@ -59,3 +59,13 @@ def by_policy(
         and (heard is None or minion in heard)
         and not reached(record.running, record.installed, version)
     ]
+
+
+def without_key(name: str) -> Drift:
+    """Return what is wrong with a name in a target that no minion has."""
+    return Drift(
+        name,
+        "no-key",
+        "The target names it, and no minion with an accepted key is called that.",
+        "Correct the name, or accept its key with 'salt-key -a'.",
+    )

@@ -51,16 +51,21 @@ def expected(opts: Mapping[str, Any], target: object, tgt_type: object) -> list[
 def all_expected(opts: Mapping[str, Any], target: object, tgt_type: object) -> list[str]:
     """Return these minions. Raises InputError if a list also names others: it may be misspelt."""
     found = expected(opts, target, tgt_type)
-    if tgt_type != "list":
-        return found
-    listed = target.split(",") if isinstance(target, str) else target
-    names = listed if isinstance(listed, list | tuple) else ()
-    if odd := sorted(set(map(str, names)).difference(found)):
+    if odd := missing(target, tgt_type, found):
         raise InputError(
             f"No minion with an accepted key is called {', '.join(map(repr, odd[:5]))}. Nothing "
             "was changed; 'salt-key -l acc' lists the keys."
         )
     return found
+
+
+def missing(target: object, tgt_type: object, found: Iterable[str]) -> list[str]:
+    """Return the names of a list that are not among the minions that were *found* by it."""
+    if tgt_type != "list":
+        return []
+    listed = target.split(",") if isinstance(target, str) else target
+    names = listed if isinstance(listed, list | tuple) else ()
+    return sorted(set(map(str, names)).difference(found))
 
 
 def only(given: object) -> tuple[str, ...]:
@@ -133,14 +138,16 @@ class Inventory:
         batch: object = "10%",
         repair_timeout: float = 3600.0,
         unsure: Iterable[str] = (),
+        absent: Sequence[str] = (),
         meant: Mapping[str, tuple[str, str]] = MappingProxyType({}),
         broken: str = "",
     ) -> dict[str, Any]:
         """
         Return the drift of these minions; with *repair*, repair it if possible.
 
-        Minions that the target may not match (*unsure*) are not repaired. *meant* has the versions
-        of the policy, with its groups, and *broken* is the mistake in it.
+        Minions that the target may not match (*unsure*) are not repaired. *absent* are names in it
+        that no minion has. *meant* has the versions of the policy, with its groups, and *broken* is
+        the mistake in it.
         """
         if repair and not asks:
             raise InputError(
@@ -151,13 +158,14 @@ class Inventory:
         records = self._records(minions, timeout, asks=asks)
         drifts = self._drifts(minions, records)
         drifts += adrift.by_policy(records, meant, self._heard)
+        drifts += [adrift.without_key(name) for name in absent]
         found: dict[str, Any] = {
             "schema": inventory.SCHEMA,
-            "summary": inventory.drift_summary(drifts, minions),
+            "summary": inventory.drift_summary(drifts, [*minions, *absent]),
             "master": self._master,
             "asked": asks,
             "at": self._now,
-            "minions": len(minions),
+            "minions": len(minions) + len(absent),
             "drift": [vars(drift) for drift in drifts],
             "unreadable": [*self._store.problems, *filter(None, (broken,))],
         }

@@ -861,9 +861,9 @@ def check(
     The running version of such a minion differs from the installed one, or from the policy's
     (:py:func:`policy`), or is newer than its master's. Or the installed version differs from the
     one that was requested last. Or a version is in quarantine, or the set-up has a problem. Or the
-    minion has never answered, is silent, lacks this extension, or gives senseless answers. The
-    exit status is 0 if all minions are as they should be, or were repaired, and 1 otherwise, also
-    if the policy cannot be used.
+    minion has never answered, is silent, lacks this extension, or gives senseless answers. Or a
+    list names a minion without an accepted key. The exit status is 0 if all minions are as they
+    should be, or were repaired, and 1 otherwise, also if the policy cannot be used.
 
     With ``repair``, minions are restarted, or updated to the version that was requested last.
     Some are repaired at a time; if one of them does not come back well, no more are begun.
@@ -904,6 +904,7 @@ def check(
         batch=batch,
         repair_timeout=redelivery.seconds("repair_timeout", repair_timeout),
         unsure=stocktaking.unsure(__opts__, tgt, tgt_type) if repair else (),
+        absent=stocktaking.missing(tgt, tgt_type, minions),
         meant=meant,
         broken=broken,
     )

@@ -220,3 +220,13 @@ def test_a_misspelt_name_drains_nobody(master, monkeypatch, target):
     with pytest.raises(safeupdate.errors.RefusedError, match=r"is called 'm99'.*Nothing was"):
         safeupdate.drain(target, tgt_type="list")
     assert draining.drained(master.store(), 0.0) == {}
+
+
+def test_a_check_tells_of_a_misspelt_name(master, monkeypatch):
+    # As an orchestration calls it.
+    called = {**master.opts, "cachedir": str(master.cache), "fun": "state.orchestrate"}
+    monkeypatch.setattr(safeupdate, "__opts__", called, raising=False)
+    monkeypatch.setattr(safeupdate, "__context__", {}, raising=False)
+    found = safeupdate.check("m1,m99", tgt_type="list", ask=False)
+    codes = {each["minion"]: each["code"] for each in found["drift"]}
+    assert (codes, found["retcode"]) == ({"m1": "unknown", "m99": "no-key"}, 1)

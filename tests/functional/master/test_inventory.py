@@ -361,6 +361,22 @@ def test_who_may_not_be_meant_is_not_repaired(of: Callable[[Fleet], Inventory]) 
     assert ("safeupdate.request", ("m2",)) not in fleet.calls
 
 
+def test_a_name_in_a_list_that_no_minion_has_is_not_as_it_should_be(
+    of: Callable[[Fleet], Inventory],
+) -> None:
+    """Monitoring was told that all is well, with the exit status 0."""
+    assert stocktaking.missing("m1,m9", "list", ["m1"]) == ["m9"]
+    assert stocktaking.missing(["m1"], "list", ["m1"]) == []
+    assert stocktaking.missing("m9", "glob", ["m1"]) == []
+    fleet = Fleet({"m1": {}})
+    for repair in (False, True):
+        found = of(fleet).check(["m1"], 5.0, repair=repair, absent=["m9"])
+        assert found["summary"] == "1 of 2 as they should be, 1 no-key"
+        assert (found["minions"], found["retcode"]) == (2, 1)
+        assert [(each["minion"], each["code"]) for each in found["drift"]] == [("m9", "no-key")]
+    assert "m9" not in {name for _, names in fleet.calls for name in names}
+
+
 @pytest.mark.parametrize("batch", [0, -1, "x", "0%", True, None])
 def test_bad_input_asks_nobody(of: Callable[[Fleet], Inventory], batch: object) -> None:
     fleet = Fleet(ODD)
