@@ -22,16 +22,16 @@ def read_once(put=setattr):
     put(salt.utils.entrypoints, "iter_entry_points", entry_points)
     refresh = salt.loader.lazy.LazyLoader._refresh_file_mapping
 
-    def remembered(loader):
-        found = tuple((directory, _files(directory)) for directory in loader.module_dirs)
-        key = (found, frozenset(loader.disabled))
+    def remembered(self):
+        found = tuple((directory, _files(directory)) for directory in self.module_dirs)
+        key = (found, frozenset(self.disabled))
         if key not in _known:
-            refresh(loader)
-            _known[key] = (loader.file_mapping, dict(loader.suffix_map), list(loader.suffix_order))
+            refresh(self)
+            _known[key] = (self.file_mapping, dict(self.suffix_map), list(self.suffix_order))
         mapping, suffixes, order = _known[key]
-        loader.file_mapping = dict(mapping)
-        loader.suffix_map.update(suffixes)
-        loader.suffix_order[:] = order
+        self.file_mapping = dict(mapping)
+        self.suffix_map.update(suffixes)
+        self.suffix_order[:] = order
 
     put(salt.loader.lazy.LazyLoader, "_refresh_file_mapping", remembered)
 

@@ -12,7 +12,7 @@ import salt.loader.lazy
 from salt.exceptions import SaltException
 
 from ..core.errors import SafeUpdateError
-from ..patches import Call, contained, replaced
+from ..patches import Call, contained, instead, replaced
 
 # Called with the function's name, the function, and its arguments.
 Handler = Callable[[str, Callable[..., Any], Any, dict[str, Any]], Any]
@@ -49,6 +49,20 @@ def around_load_module(
         return replaced(("self", "name"), _loaded)(load_module)
 
     return replace
+
+
+def list_once(refresh: Callable[..., Any], loader: Any) -> Any:
+    """
+    Have a loader that is being made list its directories once.
+
+    Salt lists them twice then, one right after the other. A job makes a dozen loaders, and the
+    second listing takes longer than all that we do for a job.
+    """
+    known = vars(loader)
+    if known.get("initial_load") and "file_mapping" in known:
+        instead(refresh)
+        return None
+    return refresh(loader)
 
 
 def _loaded(load_module: Callable[..., Any], loader: Any, name: str) -> Any:

@@ -89,6 +89,7 @@ def patches(later: Later) -> list[Patch]:
             _around_call_function,
         ),
         Patch(loader, "_load_module", ("self", "name"), loaders.around_load_module(handlers)),
+        _by(loader, "_refresh_file_mapping", ("self",), loaders.list_once),
         Patch(salt.state, "_gen_tag", ("low",), unchanged),
     ]
 

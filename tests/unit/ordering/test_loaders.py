@@ -1,4 +1,6 @@
-"""Which executors are loaded for a job, by Salt's own loader."""
+"""What Salt's own loader loads and lists in a process with our hooks."""
+
+from types import SimpleNamespace
 
 import pytest
 import salt.config
@@ -6,6 +8,7 @@ import salt.loader
 import salt.loader.lazy
 
 from saltext_safeupdate.ordering import loaders
+from saltext_safeupdate.patches import replaced
 
 
 @pytest.fixture
@@ -39,3 +42,53 @@ def test_an_executor_that_is_not_there_has_no_answer(executors, tmp_path):
     assert "absent.allow_missing_func" not in executors
     assert "nowhere.allow_missing_func" not in executors
     assert "absent.execute" not in executors
+
+
+@pytest.fixture
+def listed(monkeypatch):
+    """The loaders that have listed their directories, in a process where they do so once."""
+    lazy, listings = salt.loader.lazy.LazyLoader, []
+    refresh = lazy._refresh_file_mapping
+
+    def noting(self):
+        listings.append(self)
+        refresh(self)
+
+    replace = replaced(("self",), loaders.list_once)
+    monkeypatch.setattr(lazy, "_refresh_file_mapping", replace(noting))
+    return listings
+
+
+def _loader(directory):
+    (directory / "first.py").write_text("def run():\n    return 1\n")
+    opts = {**salt.config.DEFAULT_MINION_OPTS, "grains": {}}
+    return salt.loader.lazy.LazyLoader([str(directory)], opts, tag="module")
+
+
+def test_a_loader_that_is_made_lists_its_directories_once(listed, tmp_path):
+    loader = _loader(tmp_path)
+    assert len(listed) == 1
+    assert loader["first.run"]() == 1
+    assert len(listed) == 1
+
+
+def test_a_loader_that_misses_a_function_lists_its_directories_again(listed, tmp_path):
+    loader = _loader(tmp_path)
+    (tmp_path / "second.py").write_text("def run():\n    return 2\n")
+    assert loader["second.run"]() == 2
+    assert len(listed) == 2
+
+
+def test_a_loader_that_is_cleared_lists_its_directories_again(listed, tmp_path):
+    loader = _loader(tmp_path)
+    (tmp_path / "first.py").unlink()
+    loader.clear()
+    assert len(listed) == 2
+    assert "first.run" not in loader
+
+
+def test_a_loader_that_does_not_tell_whether_it_is_being_made_lists_as_it_always_does():
+    listings = []
+    loader = SimpleNamespace(file_mapping={})
+    loaders.list_once(listings.append, loader)
+    assert listings == [loader]
