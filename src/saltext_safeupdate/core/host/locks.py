@@ -183,7 +183,8 @@ def take_turn(
     """
     Take one of several locks exclusively within *timeout* seconds, or return None.
 
-    Who has waited longer tries more often, so that turns are taken about in the order of arrival.
+    A process that has waited longer tries more often, so that turns are taken about in the order of
+    arrival.
     """
     deadline = clock() + timeout
     interval = _FIRST_TURN_INTERVAL
