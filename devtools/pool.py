@@ -18,7 +18,7 @@ from devtools.command import ToolError, check_stopping
 from devtools.lanes import LaneResult
 
 LEAST = 2
-MOST = 6
+MOST = 8
 # Seconds in which a new lane shows its load, before another one begins.
 SETTLE_INTERVAL = 6.0
 # The share of all processors that has to be idle before another lane begins.
