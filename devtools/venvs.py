@@ -181,8 +181,14 @@ def with_extension(venv: Path, site: Path, where: Path) -> Path:
     A real copy, because programs started without our environment must find the extension, tests
     may hide other directories from them, and nothing may write into the cached venv.
     """
-    run(["cp", "-a", "--reflink=auto", str(venv), str(where)], timeout=300)
+    copied(venv, where)
     packages = next(where.glob("lib/python3*/site-packages"))
     shutil.copytree(site, packages, dirs_exist_ok=True)
+    return where
+
+
+def copied(venv: Path, where: Path) -> Path:
+    """Copy *venv* to *where*, and return the copy."""
+    run(["cp", "-a", "--reflink=auto", str(venv), str(where)], timeout=300)
     _relocate(where, venv, where)
     return where
