@@ -189,17 +189,20 @@ def take_turn(
     deadline = clock() + timeout
     interval = _FIRST_TURN_INTERVAL
     found: Lock | None = None
-    with contextlib.ExitStack() as files:
-        locks: list[Lock] = []
+    opened: list[Lock] = []
+    try:
         for name in names:
-            locks.append(Lock(run_dir, name))
-            files.callback(lambda lock=locks[-1]: lock is found or lock.close())
+            opened.append(Lock(run_dir, name))
         while True:
-            found = next((lock for lock in locks if lock.try_exclusive()), None)
+            found = next((lock for lock in opened if lock.try_exclusive()), None)
             if found is not None or clock() >= deadline:
                 return found
             sleep(interval)
             interval = max(interval / 2, _TURN_INTERVAL)
+    finally:
+        for lock in opened:
+            if lock is not found:
+                lock.close()
 
 
 def adopt(run_dir: str, name: str) -> Lock | None:
