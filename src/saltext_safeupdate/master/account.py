@@ -244,14 +244,17 @@ class Account(Database):
             # The next engine reports a damaged one, and deletes it. The others continue.
             with contextlib.suppress(RecordError):
                 sets.append((number, self._audience(*stored).members(waiting[number])))
-        for at in range(0, max(len(gone), len(sets)), _AT_ONCE):
+        # A publication that is deleted may be why a minion is not waited for any more.
+        for at in range(0, len(sets), _AT_ONCE):
             with self.transaction(durable=False) as db:
-                tables.delete(db, gone[at : at + _AT_ONCE])
                 db.executemany(
                     "INSERT OR REPLACE INTO waiting SELECT number, ? FROM publications "
                     "WHERE number = ?",
                     [(members, number) for number, members in sets[at : at + _AT_ONCE]],
                 )
+        for at in range(0, len(gone), _AT_ONCE):
+            with self.transaction(durable=False) as db:
+                tables.delete(db, gone[at : at + _AT_ONCE])
         if gone:
             self.scrub()
 

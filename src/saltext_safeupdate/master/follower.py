@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -198,7 +199,10 @@ class Follower:
         if meant is None:
             return
         for number in meant.missed:
-            self._again.setdefault(number, set()).add(minion)
+            if self._may_be_ended(self._tracker.jid(number), minion):
+                self._tracker.not_sent(number, {minion})
+            else:
+                self._again.setdefault(number, set()).add(minion)
         if meant.undecided:
             self._cannot_decide(minion, meant.undecided)
         for request in self._requests:
@@ -230,6 +234,11 @@ class Follower:
             if self._tracker.jid(number) == jid:
                 minions.discard(minion)
         self._settled(jid, minion)
+
+    def _may_be_ended(self, jid: str, minion: str) -> bool:
+        """Tell whether the minion may have a later job that ends this one."""
+        waiting = self._tracker.waiting(minion)
+        return any(one in waiting for one, (_, ended) in self._ending.items() if ended == jid)
 
     def _settled(self, jid: str, minion: str) -> None:
         self._tracker.returned(jid, minion, self._clock())
@@ -294,8 +303,11 @@ class Follower:
         self._next_settling = now + SETTLE_INTERVAL
         # Two changes in one tick of the kernel's clock look like one.
         self._stamp = ()
-        self._done += self._tracker.take_done()
-        self._changed |= self._tracker.take_changed(now)
+        done = self._tracker.take_done()
+        self._done += done
+        # After the deletion of a job that ends another, nothing else tells that the other is over.
+        ends = {number for number, _ in self._ending.values()}
+        self._changed |= self._tracker.take_changed(now if ends.isdisjoint(done) else math.inf)
         if self._done or self._changed:
             try:
                 self._account.settle(self._done, self._changed)

@@ -135,6 +135,30 @@ SEEN = {
     "cached": False,
     "events": [("down", "web1"), ("publish", ("not G@os:Debian", "compound", ":"))],
 }
+# Jobs that were ended on a minion before an engine starts again, which knows of it or does not.
+ENDED = {
+    "kinds": (0, 0, 1),
+    "known": (0, 0, 0),
+    "cached": False,
+    "events": [
+        ("publish", ("os:Debian", "grain", ":")),
+        ("redeliver",),
+        ("end", ("*", "glob", ":")),
+        ("becomes", "web2", 0),
+        ("redeliver",),
+        ("engine",),
+    ],
+}
+WRITTEN = [
+    ("down", "web1"),
+    ("down", "web2"),
+    ("publish", ("*", "glob", ":")),
+    ("up", "web1"),
+    ("end", (["web1", "nobody", "db1"], "list", ":")),
+    ("wait", 1.0),
+    ("wait", 6.0),
+    ("engine",),
+]
 
 
 @pytest.mark.parametrize(
@@ -143,6 +167,8 @@ SEEN = {
 def test_only_who_is_meant_runs_a_job_and_once(count):
     @settings(max_examples=count, deadline=None, suppress_health_check=list(HealthCheck))
     @example(**SEEN)
+    @example(**ENDED)
+    @example(**{**ENDED, "events": WRITTEN})
     @example(**{**SEEN, "cached": True, "known": (1, 1, 1)})
     @given(**WORLDS)
     def whatever_happens(kinds, known, cached, events):
