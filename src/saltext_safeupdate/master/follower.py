@@ -237,8 +237,8 @@ class Follower:
 
     def _may_be_ended(self, jid: str, minion: str) -> bool:
         """Tell whether the minion may have a later job that ends this one."""
-        waiting = self._tracker.waiting(minion)
-        return any(one in waiting for one, (_, ended) in self._ending.items() if ended == jid)
+        ends = {one for one, (_, ended) in self._ending.items() if ended == jid}
+        return bool(ends) and not ends.isdisjoint(self._tracker.waiting(minion))
 
     def _settled(self, jid: str, minion: str) -> None:
         self._tracker.returned(jid, minion, self._clock())

@@ -191,12 +191,16 @@ def take_turn(
     found: Lock | None = None
     opened: list[Lock] = []
     try:
-        for name in names:
-            opened.append(Lock(run_dir, name))
         while True:
-            found = next((lock for lock in opened if lock.try_exclusive()), None)
-            if found is not None or clock() >= deadline:
-                return found
+            for place, name in enumerate(names):
+                # Mostly the first one is free, and the others need not be opened.
+                if place == len(opened):
+                    opened.append(Lock(run_dir, name))
+                if opened[place].try_exclusive():
+                    found = opened[place]
+                    return found
+            if clock() >= deadline:
+                return None
             sleep(interval)
             interval = max(interval / 2, _TURN_INTERVAL)
     finally:
