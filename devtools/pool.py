@@ -67,7 +67,8 @@ class Pool:
     Runs all *lanes*, the longest first, and returns their results.
 
     One lane that computes runs together with lanes that mostly wait for Salt, as long as there are
-    both. *later* makes lanes that need something to be built, while the first ones run.
+    both. While the machine is idle, as many compute as it has processors. *later* makes lanes that
+    need something to be built, while the first ones run.
     """
 
     def __init__(
@@ -77,6 +78,7 @@ class Pool:
         later: Callable[[], Sequence[Runnable]] = tuple,
         least: int = LEAST,
         most: int | None = None,
+        computing: int | None = None,
         idle: Callable[[], float] | None = None,
         memory: Callable[[], int] = processes.free_memory,
         settle: float = SETTLE_INTERVAL,
@@ -85,6 +87,7 @@ class Pool:
         self._pending: list[Runnable] = []
         self._add(lanes)
         self._least = least
+        self._computing = computing or os.cpu_count() or 1
         self._most = most or max(MOST, 2 * (os.cpu_count() or 1))
         self._idle, self._memory, self._settle = idle or Idle(settle), memory, settle
         self._running: list[Runnable] = []
@@ -127,10 +130,10 @@ class Pool:
         return settled and few and idle > ROOM and self._memory() > MEMORY
 
     def _begin(self) -> None:
-        computing = any(lane.busy for lane in self._running)
-        lane = next(
-            (lane for lane in self._pending if lane.busy is not computing), self._pending[0]
-        )
+        computing = sum(lane.busy for lane in self._running)
+        few = 0 < computing < self._computing and len(self._running) >= self._least
+        fitting = (lane for lane in self._pending if few or lane.busy is not (computing > 0))
+        lane = next(fitting, self._pending[0])
         self._pending.remove(lane)
         self._running.append(lane)
         self._began = time.monotonic()

@@ -99,6 +99,17 @@ def test_the_longest_first_and_one_that_computes_beside_one_that_waits(begin):
     running.wait("long", "busier", "busy", "short")
 
 
+def test_on_an_idle_machine_as_many_compute_as_it_has_processors(begin):
+    lanes = [Lane(name, busy=True, seconds=9) for name in "abc"]
+    lanes += [Lane(name) for name in "de"]
+    running = begin(lanes, computing=2, most=4)
+    running.wait("a", "d")
+    running.idle = 0.9
+    running.wait("a", "b", "d", "e")
+    lanes[0].may_end.set()
+    running.wait("a", "b", "c", "d", "e")
+
+
 def test_one_that_cannot_run_is_a_failure_and_the_others_run(begin):
     running = begin([Lane("a", fails=True), Lane("b"), Lane("c")])
     results = {result.name: result for result in running.end()}
