@@ -637,11 +637,12 @@ def undrain(target, tgt_type="glob"):
     target, tgt_type
         The minions.
 
-    :raises CommandExecutionError: if no minion matches, or the cache of the master cannot be used.
+    :raises CommandExecutionError: if no minion matches, a list names one that is not there, or the
+        cache of the master cannot be used.
     :raises CommandExecutionError: if the master knows too little about a drained minion to say
         whether it matches. Then nothing is changed.
     """
-    minions = stocktaking.expected(__opts__, target, tgt_type)
+    minions = stocktaking.all_expected(__opts__, target, tgt_type)
     unsure = stocktaking.unsure(__opts__, target, tgt_type)
     return draining.undrain(Store(__opts__), minions, time.time(), unsure)
 

@@ -222,6 +222,18 @@ def test_a_misspelt_name_drains_nobody(master, monkeypatch, target):
     assert draining.drained(master.store(), 0.0) == {}
 
 
+@pytest.mark.parametrize("target", ["m1,m99", ["m1", "m99"]])
+def test_a_misspelt_name_undrains_nobody(master, monkeypatch, target):
+    """The other one would not be updated, and nobody would know."""
+    monkeypatch.setattr(
+        safeupdate, "__opts__", {**master.opts, "cachedir": str(master.cache)}, raising=False
+    )
+    safeupdate.drain("m1", reason="power")
+    with pytest.raises(safeupdate.errors.RefusedError, match=r"is called 'm99'.*Nothing was"):
+        safeupdate.undrain(target, tgt_type="list")
+    assert list(draining.drained(master.store(), 0.0)) == ["m1"]
+
+
 def test_a_check_tells_of_a_misspelt_name(master, monkeypatch):
     # As an orchestration calls it.
     called = {**master.opts, "cachedir": str(master.cache), "fun": "state.orchestrate"}
