@@ -93,6 +93,8 @@ _QUIET = """\
 RefuseManualStart=yes
 RefuseManualStop=yes
 """
+# Each is "yes" if systemd does not know that the file is gone, or has to read the unit again.
+_OUTDATED = ("RefuseManualStart", "RefuseManualStop", "NeedDaemonReload")
 
 
 class Systemd:
@@ -230,11 +232,13 @@ class Systemd:
 
     def release(self, unit: str) -> None:
         path = self._drop_in(unit)
-        if remove(path):
+        removed = remove(path)
+        if removed:
             with contextlib.suppress(OSError):
                 os.rmdir(os.path.dirname(path))
-        # Reload even if the file is gone: a crash may have come between the two.
-        self._run(("systemctl", "daemon-reload"), timeout=_TIMEOUT)
+        # A crash may have come between the two. A reload runs all generators of the host.
+        if removed or "yes" in self._show(unit, *_OUTDATED).values():
+            self._run(("systemctl", "daemon-reload"), timeout=_TIMEOUT)
 
     def inhibited(self, unit: str) -> bool:
         return os.path.exists(self._drop_in(unit))

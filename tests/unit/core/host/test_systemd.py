@@ -206,10 +206,21 @@ def test_inhibit_and_release_leave_nothing(tmp_path):
     assert run.calls == [RELOAD] * 3
 
 
-def test_release_tells_systemd_also_where_a_crash_removed_the_file_only(tmp_path):
-    systemd, run = _systemd({RELOAD: OK}, tmp_path)
+@pytest.mark.parametrize(
+    ("said", "reloads"),
+    [
+        ("RefuseManualStart=no\nRefuseManualStop=yes\nNeedDaemonReload=no\n", 1),
+        ("RefuseManualStart=no\nRefuseManualStop=no\nNeedDaemonReload=yes\n", 1),
+        ("RefuseManualStart=no\nRefuseManualStop=no\nNeedDaemonReload=no\n", 0),
+    ],
+    ids=["after a crash that removed the file only", "another change", "nothing was inhibited"],
+)
+def test_release_tells_systemd_only_what_it_does_not_know(tmp_path, said, reloads):
+    properties = "--property=RefuseManualStart,RefuseManualStop,NeedDaemonReload"
+    show = ("systemctl", "show", properties, "--", "salt-minion.service")
+    systemd, run = _systemd({RELOAD: OK, show: (0, said, "")}, tmp_path)
     systemd.release(UNIT)
-    assert run.calls == [RELOAD]
+    assert run.calls == [show] + [RELOAD] * reloads
 
 
 def test_release_leaves_the_drop_ins_of_others(tmp_path):
