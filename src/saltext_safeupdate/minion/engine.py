@@ -17,7 +17,7 @@ from ..core.generations import code, own_tree, replaced
 from ..core.generations.generation import Report
 from ..core.generations.replaced import Row
 from ..core.host import processes
-from ..core.host.locks import Lock
+from ..core.host.locks import Lock, drop_inherited
 from ..core.host.minions import register
 from ..core.jobs.problems import Problems
 from ..core.jobs.ticker import Ticker
@@ -55,6 +55,7 @@ def run(
     """
     minion = os.getppid()
     host = Host(opts)
+    drop_inherited(host.settings.run_dir)
     complaints = Complaints()
     lock = alone(host, complaints)
     main = processes.identity(minion)

@@ -101,6 +101,50 @@ def _returned(cache):
     return [jid for _, jid, _ in map(json.loads, cache.read_text().splitlines())]
 
 
+@pytest.mark.parametrize("again", [False, True], ids=["at the start", "started again"])
+def test_an_engine_that_is_forked_during_the_job_of_a_thread_keeps_no_lock(make, place, again):
+    """The thread has the open file in the main process, so the engine gets it, too."""
+    minion, goes_on = make(), place / "goes-on"
+    waits = f"while ! test -e {goes_on}; do sleep 0.1; done; {minion.noting('long')}"
+    job = {"jid": salt.utils.jid.gen_jid({}), "fun": "cmd.run", "ret": ""}
+    queues.put(minion.opts, {**job, "arg": [waits, {"__kwarg__": True, "python_shell": True}]})
+    minion.start(multiprocessing=False)
+    ledger, store = Ledger(minion.settings.database), Store(minion.settings.database)
+    wait_for(lambda: _begun(ledger, job["jid"]), "the job")
+    wait_for(lambda: Generations(store).report() is not None, "its engine")
+    main = processes.pid(Generations(store).serving().process)
+    engines = _engines(main)
+    if again:
+        for engine in engines:
+            os.kill(engine, signal.SIGKILL)
+        wait_for(lambda: set(_engines(main)) - set(engines), "the next one")
+        wait_for(lambda: locks.held(minion.settings.run_dir, "engine"), "its work")
+    assert not _is_free(minion), "the job has a share"
+    goes_on.touch()
+    minion.wait_for("long", 1)
+    wait_for(lambda: _is_free(minion), "an end of all shares")
+
+
+def _is_free(minion):
+    lock = locks.Lock(minion.settings.run_dir, "jobs")
+    try:
+        return lock.try_exclusive()
+    finally:
+        lock.close()
+
+
+def _engines(main):
+    """Return the children of a minion, except programs that its jobs have started."""
+    return [child for child in _children(main) if _program(child) == _program(main)]
+
+
+def _program(pid):
+    try:
+        return os.readlink(f"/proc/{pid}/exe")
+    except FileNotFoundError:
+        return ""
+
+
 @as_root
 def test_a_minion_that_may_write_nothing_of_ours_works_as_plain_salt(make, place, tmp_path):
     closed = tmp_path / "closed"

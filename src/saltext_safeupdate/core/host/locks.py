@@ -127,6 +127,21 @@ def held(run_dir: str, name: str) -> bool:
         lock.close()
 
 
+def drop_inherited(run_dir: str) -> None:
+    """
+    Close the files of all locks that this process, which was forked, has from its parent.
+
+    The parent may have them for a job that is a thread. They would stay locked as long as this
+    process runs.
+    """
+    names = {os.path.join(os.path.realpath(run_dir), f"{name}.lock") for name in NAMES}
+    for each in os.listdir("/proc/self/fd"):
+        # The listing itself has one that is closed by now.
+        with contextlib.suppress(OSError):
+            if os.readlink(f"/proc/self/fd/{each}") in names:
+                os.close(int(each))
+
+
 def share(run_dir: str, name: str) -> Lock | None:
     """Return a share of the lock; None if a process has it exclusively."""
     lock = Lock(run_dir, name)
