@@ -74,6 +74,9 @@ def start(opts: Mapping[str, Any]) -> None:
         return
     ready.begin()
     ready.meanwhile(partial(_take_own_code, opts))
+    # The minion waits longer than all of this takes.
+    ready.meanwhile(_import_for_jobs)
+    ready.meanwhile(partial(_before_jobs, opts))
 
 
 def _take_own_code(opts: Mapping[str, Any]) -> None:
@@ -83,14 +86,29 @@ def _take_own_code(opts: Mapping[str, Any]) -> None:
     own_code.take(Host(opts), partial(old_tree.redirect, beside=True))
 
 
-def _once_ready(opts: Mapping[str, Any]) -> None:
+def _import_for_jobs() -> None:
+    """Import most of what jobs need, also later: they may replace it."""
+    from .minion import built  # noqa: F401
+    from .ordering import built as ordering_built  # noqa: F401
+    from .ordering import of_packages, resume  # noqa: F401
+
+
+def _before_jobs(opts: Mapping[str, Any]) -> None:
+    """Note the code of the main process of a minion while no job has replaced any of it."""
+    if installed_by() != os.getpid():
+        return
+    from .minion import changed
+
+    changed.remember(opts, more=True)
+
+
+def _once_ready() -> None:
     """Do the work in the main process of a minion that its start does not wait for."""
     if installed_by() != os.getpid():
         return
-    from .minion import changed, own_code, ready
+    from .minion import own_code, ready
 
     ready.end()
-    changed.remember(opts)
     own_code.read()
 
 
@@ -201,7 +219,9 @@ def _table(host: Host) -> list[Patch]:
                 old_tree.redirect,
                 hands_over=serves and _hands_over(host),
                 serves=serves,
-                when_ready=[later.build, partial(_once_ready, host.opts)],
+                threads=not host.opts.get("multiprocessing", True),
+                before_jobs=[partial(_before_jobs, host.opts)],
+                when_ready=[later.build, _once_ready],
             ),
         ]
     except Exception as err:

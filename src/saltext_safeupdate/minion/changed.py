@@ -29,11 +29,15 @@ _AT_MOST_EVERY = 3600.0
 _NAMED = 3
 
 
-def remember(opts: Mapping[str, Any]) -> None:
-    """Note the files that the main process of this minion has loaded, before it takes any job."""
+def remember(opts: Mapping[str, Any], *, more: bool = False) -> None:
+    """
+    Note the files that the main process of this minion has loaded, before it takes any job.
+
+    Once some are noted, only *more* adds the ones that were loaded since.
+    """
     # Others take care of files from the master, and of this extension.
     others = (opts.get("cachedir"), opts.get("extension_modules"), ourselves.home())
-    code.remember(str(each or "") for each in others)
+    code.remember((str(each or "") for each in others), more=more)
 
 
 def look(

@@ -34,14 +34,19 @@ def patches(
     *,
     hands_over: bool = False,
     serves: bool = True,
+    threads: bool = False,
+    before_jobs: Iterable[Callable[[], None]] = (),
     when_ready: Iterable[Callable[[], None]] = (),
 ) -> list[Patch]:
     """
     Return the table. The objects for the jobs of this process are built when it is ready.
 
     *hands_over* tells whether this minion may be handed over. *serves* tells whether this is a
-    minion, and not a program such as ``salt-call``. *redirect* makes the process read the code
-    below each root from its linked copy. *when_ready* are functions that :class:`.Ready` calls.
+    minion, and not a program such as ``salt-call``. *threads* tells whether its jobs are threads: a
+    process that is forked during one would inherit its locks, of files and of Python. *redirect*
+    makes the process read the code below each root from its linked copy. *before_jobs* are
+    functions that :class:`.Ready` calls before the first job, and *when_ready* those that the jobs
+    do not need.
     """
     follows = serves and (hands_over or _follows(settings))
 
@@ -51,12 +56,13 @@ def patches(
         return Built(settings, redirect, follows=follows)
 
     later = Later(build)
-    ready = Ready([*when_ready, later.build, _have_at_hand, start_engines])
+    ready = Ready([*before_jobs, later.build], [*when_ready, _have_at_hand, start_engines])
+    before_job = ready.before if threads else ready.before_job
     minion, schedule = salt.minion.Minion, salt.utils.schedule.Schedule
     return [
         # The main process.
         _by(minion, "_handle_decoded_payload", ("self", "data"), later.by("mark"), may_wait=True),
-        _by(minion, "_invoke_execution", ("self", "data"), ready.before(later.by("invoke"))),
+        _by(minion, "_invoke_execution", ("self", "data"), before_job(later.by("invoke"))),
         Patch(minion, "_fire_master_minion_start", ("self",), ready.after, may_wait=True),
         _by(
             salt.utils.process.ProcessManager,

@@ -61,27 +61,28 @@ _given: weakref.WeakKeyDictionary[Any, tuple[Any, ...]] = weakref.WeakKeyDiction
 
 class Ready:
     """
-    Calls functions once: just after the master knows about the start, or before the first job.
+    Calls functions once, just after the master knows about the start.
 
-    A minion that waits for its master calls them after 5 seconds: what they import and read is on
-    the disk now, and may be another version later. One without a master calls them with the first
-    check of the schedule. An error of ours in
-    them is logged, and does not keep any function of Salt from being called.
+    Those that the jobs need (*needed*) are called before the first job, if that comes earlier. A
+    minion that waits for its master calls all of them after 5 seconds: what they import and read is
+    on the disk now, and may be another version later. One without a master calls them with the
+    first check of the schedule. An error of ours in them is logged, and does not keep any function
+    of Salt from being called.
     """
 
-    def __init__(self, todo: Iterable[Callable[[], None]]) -> None:
-        self._todo = list(todo)
+    def __init__(
+        self, needed: Iterable[Callable[[], None]], others: Iterable[Callable[[], None]] = ()
+    ) -> None:
+        self._needed, self._others = list(needed), list(others)
         _at_length.append(self._do)
 
     def before(self, handle: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a function that calls them, and then *handle*."""
+        """Return a function that calls all of them, and then *handle*."""
+        return _after(self._do, handle)
 
-        @functools.wraps(handle)
-        def when_done(*args: Any, **kwargs: Any) -> Any:
-            self._do()
-            return handle(*args, **kwargs)
-
-        return when_done
+    def before_job(self, handle: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a function that calls those that the jobs need, and then *handle*."""
+        return _after(self._do_needed, handle)
 
     def after(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """
@@ -124,9 +125,22 @@ class Ready:
             self._do()
 
     def _do(self) -> None:
-        if self._todo:
+        self._do_needed()
+        _do_all(self._others)
+
+    def _do_needed(self) -> None:
+        if self._needed:
             catch_up()
-            _do_all(self._todo)
+            _do_all(self._needed)
+
+
+def _after(first: Callable[[], None], handle: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(handle)
+    def when_done(*args: Any, **kwargs: Any) -> Any:
+        first()
+        return handle(*args, **kwargs)
+
+    return when_done
 
 
 def _do_all(todo: list[Callable[[], None]]) -> None:

@@ -25,6 +25,31 @@ def test_it_is_done_once_before_whatever_comes_first():
     assert done == ["this", "that", ((1,), {"two": 2}), "look"]
 
 
+def test_the_first_job_waits_only_for_what_jobs_need():
+    done, told = [], Minion()
+
+    async def tell(minion):
+        return "told"
+
+    ready = Ready([lambda: done.append("needed")], [lambda: done.append("other")])
+    job = ready.before_job(lambda: done.append("job"))
+    asyncio.run(ready.after(tell)(told))
+    job()
+    assert done == ["needed", "job"]
+    told.looks()
+    job()
+    assert done == ["needed", "job", "other", "job"]
+
+
+def test_the_first_look_at_the_schedule_waits_for_everything():
+    """A minion without a master has nothing else that would call it."""
+    done = []
+    ready = Ready([lambda: done.append("needed")], [lambda: done.append("other")])
+    ready.before_job(lambda: done.append("job"))()
+    ready.before(lambda: done.append("look"))()
+    assert done == ["needed", "job", "other", "look"]
+
+
 def test_an_error_is_told_and_the_rest_is_done(monkeypatch, caplog):
     monkeypatch.setattr(patches, "_troubles", {})
     done = []

@@ -31,14 +31,16 @@ Stamps = dict[str, Stamp]
 _remembered: Stamps = {}
 
 
-def remember(leave_out: Iterable[str]) -> None:
+def remember(leave_out: Iterable[str], *, more: bool = False) -> None:
     """
     Note the files that this process, the main process of a minion, has loaded, for its children.
 
-    Files below one of the directories *leave_out* come from a master, or others take care of them.
+    Once some are noted, only *more* adds the ones that were loaded since. Files below one of the
+    directories *leave_out* come from a master, or others take care of them.
     """
-    if not _remembered:
-        _remembered.update(_stamps(loaded(sys.modules.values(), sys.path, leave_out)))
+    if more or not _remembered:
+        found = loaded(sys.modules.values(), sys.path, leave_out)
+        _remembered.update(_stamps(found.difference(_remembered)))
 
 
 def remembered() -> Stamps:

@@ -139,11 +139,22 @@ def test_what_was_installed_counts_and_what_a_master_has_sent_does_not(tmp_path)
     assert code.loaded(modules, [str(site), ""], [str(cache), ""]) == {str(files[0])}
 
 
-def test_a_process_remembers_what_it_had_loaded_at_first(monkeypatch):
+def test_a_process_remembers_what_it_had_loaded_at_first(monkeypatch, tmp_path):
     monkeypatch.setattr(code, "_remembered", {})
+    monkeypatch.syspath_prepend(tmp_path)
+    early, later = types.ModuleType("early"), types.ModuleType("later")
+    for module in (early, later):
+        path = tmp_path / f"{module.__name__}.py"
+        path.touch()
+        module.__file__ = str(path)
+    monkeypatch.setitem(sys.modules, "early", early)
     code.remember([])
-    first = code.remembered()
-    assert pytest.__file__ in first
-    monkeypatch.setitem(sys.modules, "later", types.ModuleType("later"))
+    first = dict(code.remembered())
+    assert early.__file__ in first
+    monkeypatch.setitem(sys.modules, "later", later)
     code.remember([])
     assert code.remembered() == first
+    # What has changed meanwhile is known to have changed.
+    (tmp_path / "early.py").write_text("new")
+    code.remember([], more=True)
+    assert code.remembered() == {**first, later.__file__: code.remembered()[later.__file__]}
