@@ -1,14 +1,15 @@
 """
 The switch to a staged slot: how long nobody answers, and what a slot takes.
 
-Runs in the lab, as root. One minion runs from slots of one Salt, in two builds. In turns it is
-restarted by ``systemctl`` while it is idle, and updated to the other slot, which is staged: from
-the command, or from the decision to install, until the new minion has answered. Nothing is
-asserted.
+Runs in the lab, as root. Two minions run from slots of one Salt, in two builds: one without the
+stop guard, which is restarted, and one that is handed over. In turns, the first is restarted by
+``systemctl`` while it is idle, and each is updated to its other slot, which is staged: from the
+command, or from the decision to install, until the new minion has answered. Nothing is asserted.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import statistics
 import sys
@@ -22,12 +23,17 @@ from table import row
 
 from devtools import venvs
 from devtools.lab.container import Container, Lab
-from tests.lab.test_slots import SOURCE, Slotted
+from tests.lab.handover import HandoverScene
+from tests.lab.slotted import SOURCE, Slotted
 
 ROUNDS = 5
 VERSION = "3008.3"
 TIMEOUT = 300
 DECISION = "installing"
+
+
+class HandedOver(HandoverScene, Slotted):
+    """A minion that is handed over, and whose master has builds."""
 
 
 def restart(scene: Slotted) -> float:
@@ -38,16 +44,28 @@ def restart(scene: Slotted) -> float:
 
 def switch(scene: Slotted) -> float:
     """Go to the slot that is staged; return how long it took from the decision."""
-    began = time.time()
+    before, began = process(scene), time.time()
     asked = scene.call("safeupdate.update", VERSION, source=SOURCE, timeout=TIMEOUT)
-    answered = answering(scene.master, began)
+    if isinstance(scene, HandedOver):
+        # Until the earlier minion takes no more jobs, either of them may answer.
+        scene.master.wait(lambda: process(scene) != before, TIMEOUT, "the next minion")
+        answered = time.time()
+    else:
+        answered = answering(scene.master, began)
     record = scene.ended(asked["update"], TIMEOUT)
     if record["phase"] != "committed":
         raise SystemExit(f"the update ended as {record['phase']}: {record['reason']}")
     (newest,) = scene.call("safeupdate.history", limit=1)
     phases: list[dict[str, Any]] = newest["phases"]
     (decided,) = [each["at"] for each in phases if each["phase"] == DECISION]
+    scene.master.wait(scene.serves_alone, TIMEOUT, "the earlier minion to take no more jobs")
     return answered - decided
+
+
+def process(scene: Slotted) -> int:
+    """Return the main process of the minion that answers."""
+    pid: int = scene.call("grains.get", "pid", timeout=TIMEOUT)
+    return pid
 
 
 def stage(scene: Slotted, number: int) -> None:
@@ -68,37 +86,43 @@ def memory(container: Container) -> int:
     return sum(int(line.split()[1]) << 10 for line in found if line.startswith("Pss:"))
 
 
-def measured(scene: Slotted) -> None:
-    package = memory(scene.container)
-    stage(scene, 0)
-    switch(scene)
-    times: dict[str, list[float]] = {"plain": [], "ours": []}
-    sides: dict[str, Callable[[Slotted], float]] = {"plain": restart, "ours": switch}
+def measured(restarted: Slotted, handed_over: HandedOver) -> None:
+    package = memory(restarted.container)
+    sides: dict[str, tuple[Slotted, Callable[[Slotted], float]]] = {
+        "plain": (restarted, restart),
+        "a restart": (restarted, switch),
+        "a handover": (handed_over, switch),
+    }
+    for scene in (restarted, handed_over):
+        stage(scene, 0)
+        switch(scene)
+    times: dict[str, list[float]] = {name: [] for name in sides}
     for number in range(1, ROUNDS + 1):
-        stage(scene, number)
-        for name, side in sides.items():
+        for scene in (restarted, handed_over):
+            stage(scene, number)
+        for name, (scene, side) in sides.items():
             times[name].append(side(scene))
-    sizes = [slot["size"] for slot in scene.call("safeupdate.revisions")["slots"]]
-    ratio = statistics.median(
-        ours / plain for ours, plain in zip(times["ours"], times["plain"], strict=True)
-    )
-    row(
-        "the switch to a slot that is staged, from the decision to install until the new minion "
-        "has answered (plain: `systemctl restart` of the same minion, idle), "
-        f"{ROUNDS} of each in turns",
-        *(
-            f"{statistics.median(each):.2f} s ({min(each):.1f} to {max(each):.1f})"
-            for each in times.values()
-        ),
-        f"{ratio:.3f}",
-        "≤ 1.1",
-    )
+    plain = times.pop("plain")
+    for name, ours in times.items():
+        ratio = statistics.median(one / other for one, other in zip(ours, plain, strict=True))
+        row(
+            f"the switch to a slot that is staged by {name}, from the decision to install until "
+            "the new minion has answered (plain: `systemctl restart` of a minion that is idle), "
+            f"{ROUNDS} of each in turns",
+            *(
+                f"{statistics.median(each):.2f} s ({min(each):.1f} to {max(each):.1f})"
+                for each in (plain, ours)
+            ),
+            f"{ratio:.3f}",
+            "≤ 1.1",
+        )
+    sizes = [slot["size"] for slot in restarted.call("safeupdate.revisions")["slots"]]
     row("a slot of wheels on the disk", ours=f"{max(sizes) / 1e6:.0f} MB")
     row(
         "memory of the minion (PSS of its two processes), from the package and from a slot",
         f"{package / 1e6:.1f} MB",
-        f"{memory(scene.container) / 1e6:.1f} MB",
-        f"{memory(scene.container) / package:.3f}",
+        f"{memory(restarted.container) / 1e6:.1f} MB",
+        f"{memory(restarted.container) / package:.3f}",
     )
 
 
@@ -106,14 +130,15 @@ def main() -> int:
     if os.geteuid() or salt.version.__version__ != VERSION:
         print(f"measured with Salt {VERSION} only, as root")
         return 0
-    with Lab() as lab:
+    with Lab() as lab, contextlib.ExitStack() as made:
         site = venvs.extension(lab.cache.cache, lab.run_dir.path / "build")
-        scene = Slotted(lab, site, VERSION, config={"safeupdate": {"stable_interval": 3}})
-        try:
+        restarted = Slotted(lab, site, VERSION, config={"safeupdate": {"stable_interval": 3}})
+        handed_over = HandedOver(lab, site, VERSION)
+        for scene in (restarted, handed_over):
+            made.callback(scene.down)
             scene.up()
-            measured(scene)
-        finally:
-            scene.down()
+        handed_over.have_own_tree()
+        measured(restarted, handed_over)
     return 0
 
 

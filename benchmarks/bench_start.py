@@ -20,7 +20,7 @@ from devtools.experiment import MINION
 from devtools.lab.container import Container
 from devtools.master import Master
 
-ROUNDS = 10
+ROUNDS = 20
 EVENT = f"salt/minion/{MINION}/start"
 USED = "/sys/fs/cgroup/system.slice/salt-minion.service/cpu.stat"
 
