@@ -618,6 +618,7 @@ def test_code_that_somebody_replaces_below_a_minion_is_told(masters, begin):
     minion.start(startup_states="")
     master.wait_minion(minion)
     store = Store(minion.settings.database)
+    wait_for(lambda: store.exists() and Generations(store).serving(), "the engine")
     assert Generations(store).serving().changed is None
     (site / "new").write_text("ITS = 2\n")
     os.replace(site / "new", site / "safeupdate_dependency.py")
