@@ -56,7 +56,7 @@ class Load(NamedTuple):
     burners: int
 
     def __str__(self) -> str:
-        others = f", and {self.burners} processes of others" if self.burners else ""
+        others = f", {self.burners} processes of others" if self.burners else ""
         return f"{self.rate:g} pings a second{others}"
 
 
@@ -210,7 +210,7 @@ def measure(lab: Lab, site: Path, front_end: str) -> None:
         ours.down()
     for load in LOADS:
         row(
-            f"{front_end}: {UPDATES} updates with a job of {LONG} s running, {load}",
+            f"{front_end}: {UPDATES} updates during a job of {LONG} s, {load}",
             told(found["plain", load], long_job=ended["plain"]),
             told(found["ours", load], long_job=ended["ours"]),
             "",
