@@ -23,17 +23,12 @@ from table import row
 
 from devtools import venvs
 from devtools.lab.container import Container, Lab
-from tests.lab.handover import HandoverScene
-from tests.lab.slotted import SOURCE, Slotted
+from tests.lab.slotted import SOURCE, Beside, Slotted
 
 ROUNDS = 5
 VERSION = "3008.3"
 TIMEOUT = 300
 DECISION = "installing"
-
-
-class HandedOver(HandoverScene, Slotted):
-    """A minion that is handed over, and whose master has builds."""
 
 
 def restart(scene: Slotted) -> float:
@@ -46,7 +41,7 @@ def switch(scene: Slotted) -> float:
     """Go to the slot that is staged; return how long it took from the decision."""
     before, began = process(scene), time.time()
     asked = scene.call("safeupdate.update", VERSION, source=SOURCE, timeout=TIMEOUT)
-    if isinstance(scene, HandedOver):
+    if isinstance(scene, Beside):
         # Until the earlier minion takes no more jobs, either of them may answer.
         scene.master.wait(lambda: process(scene) != before, TIMEOUT, "the next minion")
         answered = time.time()
@@ -86,7 +81,7 @@ def memory(container: Container) -> int:
     return sum(int(line.split()[1]) << 10 for line in found if line.startswith("Pss:"))
 
 
-def measured(restarted: Slotted, handed_over: HandedOver) -> None:
+def measured(restarted: Slotted, handed_over: Beside) -> None:
     package = memory(restarted.container)
     sides: dict[str, tuple[Slotted, Callable[[Slotted], float]]] = {
         "plain": (restarted, restart),
@@ -133,7 +128,7 @@ def main() -> int:
     with Lab() as lab, contextlib.ExitStack() as made:
         site = venvs.extension(lab.cache.cache, lab.run_dir.path / "build")
         restarted = Slotted(lab, site, VERSION, config={"safeupdate": {"stable_interval": 3}})
-        handed_over = HandedOver(lab, site, VERSION)
+        handed_over = Beside(lab, site, VERSION)
         for scene in (restarted, handed_over):
             made.callback(scene.down)
             scene.up()

@@ -74,7 +74,6 @@ def start(opts: Mapping[str, Any]) -> None:
         return
     ready.begin()
     ready.meanwhile(partial(_take_own_code, opts))
-    # The minion waits longer than all of this takes.
     ready.meanwhile(_import_for_jobs)
     ready.meanwhile(partial(_before_jobs, opts))
 

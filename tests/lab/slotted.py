@@ -16,6 +16,7 @@ from devtools.command import REPO, run
 from devtools.lab.container import Container, Lab
 from devtools.lab.recipes import PREFIX
 from tests.lab.engine import EngineScene
+from tests.lab.handover import HandoverScene
 
 SOURCE = "salt://builds"
 DROP_IN = "/etc/systemd/system/salt-minion.service.d/40-safeupdate-slot.conf"
@@ -110,6 +111,10 @@ def change(wheel: Path, name: str, changed: Callable[[bytes], bytes]) -> None:
     with zipfile.ZipFile(wheel, "w", zipfile.ZIP_DEFLATED) as new:
         for info, before in files.items():
             new.writestr(info, after(info, before))
+
+
+class Beside(HandoverScene, Slotted):
+    """A minion that is handed over, and whose master has builds."""
 
 
 class InVenv(Slotted):

@@ -13,9 +13,9 @@ from devtools import venvs
 from devtools.lab.container import Container, Lab
 from devtools.lab.recipes import PREFIX
 from tests.lab.engine import NEW, OLD, QUICK
-from tests.lab.handover import FLAG, UNTIL_FLAG, HandoverScene
+from tests.lab.handover import FLAG, UNTIL_FLAG
 from tests.lab.jobs import WORK, Stream, thirty
-from tests.lab.slotted import BROKEN, MOST, SOURCE, InVenv, Slotted
+from tests.lab.slotted import BROKEN, MOST, SOURCE, Beside, InVenv, Slotted
 from tests.support.waiting import wait_for
 
 VERSION = "3007.15"
@@ -281,10 +281,6 @@ def test_a_salt_in_a_virtual_environment_goes_to_a_slot_and_from_a_broken_one_ba
     assert scene.ended(back["update"], 600)["phase"] == "committed"
     assert scene.runs() == OLD
     assert not scene.follows()
-
-
-class Beside(HandoverScene, Slotted):
-    """A minion that is handed over, and whose master has builds."""
 
 
 @pytest.mark.soak

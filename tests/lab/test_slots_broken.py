@@ -18,10 +18,10 @@ import pytest
 from devtools.command import run
 from devtools.lab.container import Lab
 from tests.lab.engine import NEW, OLD, QUICK
-from tests.lab.handover import FLAG, UNTIL_FLAG, HandoverScene
+from tests.lab.handover import FLAG, UNTIL_FLAG
 from tests.lab.jobs import WORK
 from tests.lab.scene import TELLS
-from tests.lab.slotted import FRESH, SOURCE, Slotted, change
+from tests.lab.slotted import FRESH, SOURCE, Beside, Slotted, change
 from tests.lab.test_handover_update import Pings
 
 SLOTS = "/opt/salt-slots"
@@ -224,10 +224,6 @@ def test_what_is_signed_is_taken(signed: tuple[Slotted, Builds]) -> None:
 
 
 # -- what only its start tells, and what was changed on the disk ---------------------------------
-
-
-class Beside(HandoverScene, Slotted):
-    """A minion that is handed over, and whose master has builds."""
 
 
 def _without_a_library(place: Path) -> None:

@@ -21,7 +21,7 @@ from tests.lab.jobs import WORK
 from tests.lab.pings import Pings
 from tests.lab.rpm import FRONT_ENDS, RpmHost
 from tests.lab.scene import FINAL
-from tests.lab.slotted import InVenv, Slotted
+from tests.lab.slotted import Beside, InVenv, Slotted
 from tests.lab.test_update_two_minions import SECOND, Two
 
 FIRST = "3006.28"
@@ -83,10 +83,6 @@ def test_from_what_the_host_has_to_slots_and_back(
     if packages:
         assert scene.version() == packages, "the package is as it was"
         scene.assert_packages(packages)
-
-
-class Beside(HandoverScene, Slotted):
-    """A minion that is handed over, and whose master has builds."""
 
 
 class RpmBeside(RpmHost, Beside):

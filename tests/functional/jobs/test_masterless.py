@@ -16,7 +16,9 @@ from saltext_safeupdate.core.jobs.ledger import Ledger, State
 from saltext_safeupdate.core.record.store import Store
 from saltext_safeupdate.minion import queues
 from tests.support.fleet import free_ports
+from tests.support.locking import is_free
 from tests.support.minion import MODULES
+from tests.support.real_minion import SHELL
 from tests.support.waiting import wait_for
 
 from .masterless import Masterless, scheduled
@@ -107,7 +109,7 @@ def test_an_engine_that_is_forked_during_the_job_of_a_thread_keeps_no_lock(make,
     minion, goes_on = make(), place / "goes-on"
     waits = f"while ! test -e {goes_on}; do sleep 0.1; done; {minion.noting('long')}"
     job = {"jid": salt.utils.jid.gen_jid({}), "fun": "cmd.run", "ret": ""}
-    queues.put(minion.opts, {**job, "arg": [waits, {"__kwarg__": True, "python_shell": True}]})
+    queues.put(minion.opts, {**job, "arg": [waits, *SHELL]})
     minion.start(multiprocessing=False)
     ledger, store = Ledger(minion.settings.database), Store(minion.settings.database)
     wait_for(lambda: _begun(ledger, job["jid"]), "the job")
@@ -119,18 +121,10 @@ def test_an_engine_that_is_forked_during_the_job_of_a_thread_keeps_no_lock(make,
             os.kill(engine, signal.SIGKILL)
         wait_for(lambda: set(_engines(main)) - set(engines), "the next one")
         wait_for(lambda: locks.held(minion.settings.run_dir, "engine"), "its work")
-    assert not _is_free(minion), "the job has a share"
+    assert not is_free(minion.settings.run_dir, "jobs"), "the job has a share"
     goes_on.touch()
     minion.wait_for("long", 1)
-    wait_for(lambda: _is_free(minion), "an end of all shares")
-
-
-def _is_free(minion):
-    lock = locks.Lock(minion.settings.run_dir, "jobs")
-    try:
-        return lock.try_exclusive()
-    finally:
-        lock.close()
+    wait_for(lambda: is_free(minion.settings.run_dir, "jobs"), "an end of all shares")
 
 
 def _engines(main):

@@ -14,6 +14,7 @@ from saltext_safeupdate.core.record.store import Store
 from saltext_safeupdate.minion import scheduled_times
 from saltext_safeupdate.minion.schedule import Scheduled
 from saltext_safeupdate.minion.single import Single
+from tests.support.locking import is_free
 
 
 class Schedule:
@@ -47,11 +48,7 @@ def calls():
 
 
 def alone(world):
-    lock = locks.Lock(world.settings.run_dir, "jobs")
-    try:
-        return lock.try_exclusive()
-    finally:
-        lock.close()
+    return is_free(world.settings.run_dir, "jobs")
 
 
 def test_a_scheduled_job_has_a_share_while_it_runs(world, scheduled):
