@@ -14,7 +14,9 @@ import salt.version
 from salt.exceptions import CommandExecutionError
 
 from saltext_safeupdate.admin.setup.stand_ins import StandIns
+from saltext_safeupdate.core.generations.table import Generations
 from saltext_safeupdate.core.jobs.ledger import Ledger
+from saltext_safeupdate.core.record.store import Store
 from saltext_safeupdate.core.settings import of_minion
 from saltext_safeupdate.minion import publication, queues, unrecorded
 from tests.support.forked import forked
@@ -281,12 +283,14 @@ def test_a_real_minion_runs_its_jobs_while_pip_would_replace_the_package(tmp_pat
         safeupdate={"extension_restart": "manual"},
     )
     minion.prelude = package.prelude
-    ledger = Ledger(minion.settings.database)
+    ledger, store = Ledger(minion.settings.database), Store(minion.settings.database)
     try:
         minion.start()
         minion.wait_for("startup", 1)
         minion.queue(salt.utils.jid.gen_jid({}), "before")
         minion.wait_for("before", 1)
+        # The engine loads what it needs a moment after the start of the minion.
+        wait_for(lambda: store.exists() and Generations(store).report() is not None, "its engine")
         package.remove()
         gone = salt.utils.jid.gen_jid({})
         minion.queue(gone, "gone")
