@@ -20,8 +20,6 @@ from devtools.command import REPO
 
 RULES = REPO / "devtools" / "prose.txt"
 GLOSSARY = REPO / "docs" / "ref" / "glossary.md"
-# Files that are not rewritten yet, one a line. They are not checked.
-TO_DO = REPO / "devtools" / "prose_todo.txt"
 PLACES = ("README.md", "benchmarks", "devtools", "docs", "src")
 # Written by programs: the pages of ``docs/make_ref.py``, and the changelog.
 GENERATED = re.compile(r"docs/(_build/|changelog\.md|ref/\w+/all/)")
@@ -238,29 +236,18 @@ def _below(place: Path) -> list[Path]:
     return sorted(path for path in place.rglob("*") if path.suffix in (".md", ".py"))
 
 
-def to_do() -> set[str]:
-    lines = TO_DO.read_text(encoding="utf-8").splitlines()
-    return {line for line in lines if line and not line.startswith("#")}
-
-
 def main(arguments: list[str]) -> int:
-    """Check the named files, or all that are not on the list; return 1 if something is found."""
+    """Check the named files, or all of them; return 1 if something is found."""
     known = rules(RULES.read_text(encoding="utf-8"), GLOSSARY.read_text(encoding="utf-8"))
     names = arguments or [str(path.relative_to(REPO)) for path in files()]
-    left = set() if arguments else to_do()
     findings = [
         finding
         for name in names
-        if name not in left
         for finding in check(name, (REPO / name).read_text(encoding="utf-8"), known)
     ]
     for finding in findings:
         print(finding)
-    # A file on the list that does not exist is a mistake.
-    gone = sorted(name for name in left if not (REPO / name).is_file())
-    for name in gone:
-        print(f"{TO_DO.relative_to(REPO)}: there is no {name}")
-    return 1 if findings or gone else 0
+    return 1 if findings else 0
 
 
 if __name__ == "__main__":

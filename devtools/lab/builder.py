@@ -1,7 +1,7 @@
 """Builds one lab artefact inside a private mount namespace: ``python3 -m devtools.lab.builder``.
 
-Everything is made on tmpfs and copied to its place at the end; all mounts vanish with the
-process. :mod:`devtools.lab.artefacts` starts it and owns the cache keys.
+Everything is built on tmpfs and copied to its place at the end. All mounts are removed with the
+process. :mod:`devtools.lab.artefacts` starts it and determines the cache keys.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from devtools.lab import rpm_recipes
 from devtools.lab.recipes import COMMANDS, DEBS, MOVED_PREFIX, PREFIX, Deb
 
 SUITE = "bookworm"
-# How packages that Salt needs call the directories with their own tests.
+# The names of directories with tests in the packages that Salt needs.
 TESTS = ("SelfTest", "test", "tests")
-# What Salt's requirements bring and no process of a minion or master imports: 2,300 more files.
+# Requirements of Salt that no process of a minion or master imports: 2,300 files.
 UNUSED = (
     *("filelock", "libcloud", "markdown_it", "pygments", "rich", "typer", "tzdata"),
     "virtualenv",
@@ -35,7 +35,7 @@ RPM_TOOLS = ("createrepo-c", "dnf", "gnupg", "python3-dateutil", "python3-dbus",
 DNF_PLUGINS = "dnf-plugins-core"
 DEB_TOOLS = ("debhelper", "dpkg-dev")
 # How this project's own packages are built, in its unpacked source: see the release page.
-# The tools of rpm are Debian's here, so its database knows nothing of what is there.
+# The tools of rpm are packages of Debian, so the database of rpm does not contain them.
 OWN_BUILD = {
     "deb": (("dpkg-buildpackage", "-b", "-us", "-uc", "-d"), "*.deb"),
     "rpm": (
@@ -49,6 +49,8 @@ OWN_BUILD = {
         "root/rpmbuild/RPMS/noarch/*.rpm",
     ),
 }
+# Paths that an installation of Debian's packages leaves in a layer. Other hosts must not get them.
+TEMPORARY = ("etc/apt", "tmp", "var/cache/apt", "var/lib/apt", "etc/resolv.conf", "etc/hosts")
 SNAPSHOT_TOOLS = ("btrfs-progs", "rsync", "snapper")
 BROWSER = ("chromium-headless-shell", "fonts-dejavu-core")
 CHROOT_ENV = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root", "LC_ALL": "C.UTF-8"}
@@ -66,7 +68,7 @@ MASKED = (
 )
 MACHINE_ID = "5afe0da7e5afe0da7e5afe0da7e50000"
 SITE = "lib/python3.11/site-packages"
-# Seconds: what the files of a built tree are older than, an hour for each release since 3000.0.
+# The time of files of release 3000.0, in seconds since 1970. Each later release has an hour more.
 FIRST_TIME = 1_700_000_000
 
 
@@ -106,7 +108,7 @@ class Root:
         mount("proc", "proc", self.path / "proc")
 
     def chroot(self, *argv: str, timeout: float = 900, env: dict[str, str] | None = None) -> str:
-        """Run *argv* inside and return its output; output also goes to our log."""
+        """Run *argv* inside and return its output, which is also written to our log."""
         result = run(
             ["chroot", str(self.path), *argv], timeout=timeout, env=CHROOT_ENV | (env or {})
         )
@@ -121,7 +123,7 @@ class Root:
 
 
 def build_rootfs(out: Path) -> None:
-    """Bootstrap Debian with systemd, tuned to boot fast and never to fetch anything."""
+    """Bootstrap Debian with systemd. It boots fast and never downloads anything."""
     scratch = out / "scratch"
     mount("tmpfs", "lab", scratch, "mode=755")
     root = scratch / "root"
@@ -152,20 +154,29 @@ def build_rootfs(out: Path) -> None:
 def build_wheels(
     out: Path, rootfs: str, source: str, shared: list[str], pip: dict[str, str]
 ) -> None:
-    """Build Salt's wheels with the rootfs' own Python (where the host's does not match).
+    """
+    Build Salt's wheels with the Python of the rootfs, if the host has another version.
 
-    *shared* are host paths that pip needs inside, *pip* is the host's configuration of it.
+    *shared* are paths of the host that pip needs inside. *pip* is the host's configuration of pip.
     """
     root = Root(out / "scratch", rootfs)
     for item in shared:
         bind(Path(item), root.path / item.lstrip("/"))
-    # Not every wheel exists ready-made.
+    # Some packages have no wheel and are compiled.
     _install(root, "gcc", "libc6-dev", "python3-dev")
     bind(out, root.path / "wheels")
     bind(Path(source), root.path / "sdist")
     archive = next(Path(source).glob("salt-*.tar.gz")).name
     argv = ["python3", "-m", "pip", "wheel", "-w", "/wheels", f"/sdist/{archive}"]
     root.chroot(*argv, timeout=1500, env=pip | _proxies())
+
+
+def _keep(root: Root, out: Path, *unwanted: str) -> None:
+    """Copy everything that was changed below *root* to *out*, without what is unwanted."""
+    run(["umount", "-R", str(root.path)], timeout=60)
+    for path in unwanted:
+        run(["rm", "-rf", str(root.upper / path)], timeout=60)
+    copy(root.upper, out)
 
 
 def _install(root: Root, *packages: str) -> None:
@@ -184,23 +195,23 @@ def _proxies() -> dict[str, str]:
 
 
 def _default_mirror() -> str:
-    """Return the mirror that debootstrap uses where it is told none."""
+    """Return the mirror that debootstrap uses by default."""
     program = shutil.which("debootstrap")
     found = re.search(r'DEF_MIRROR="([^"$]+)"', Path(program).read_text()) if program else None
     if found is None:
-        raise ToolError("debootstrap names no default mirror; is it installed and a Debian one?")
+        raise ToolError("debootstrap has no default mirror. Install the debootstrap of Debian.")
     return found[1]
 
 
 def build_tree(out: Path, rootfs: str, wheels: str, version: str) -> None:
-    """Make ``/opt/saltstack/salt`` for *version*: an environment with everything Salt needs."""
+    """Build ``/opt/saltstack/salt`` for *version*: an environment with everything Salt needs."""
     root = Root(out / "scratch", rootfs)
     bind(Path(wheels), root.path / "wheels")
     root.chroot("python3", "-m", "venv", "--copies", PREFIX)
     pip = f"{PREFIX}/bin/python3", "-m", "pip", "install", "-q", "--no-index", "--no-compile"
     root.chroot(*pip, "--no-cache-dir", "--find-links", "/wheels", f"salt=={version}")
     tree = root.path / PREFIX.lstrip("/")
-    # Almost half of all files, which nothing here needs.
+    # Nothing here needs them, and they are almost half of all files.
     for pattern in (*(f"*/{name}" for name in TESTS), *UNUSED):
         for unused in (tree / SITE).glob(pattern):
             shutil.rmtree(unused)
@@ -215,10 +226,10 @@ def build_tree(out: Path, rootfs: str, wheels: str, version: str) -> None:
 
 def _set_times(tree: Path, version: str) -> None:
     """
-    Give all files of a version one time, which says nothing of when or beside what it was built.
+    Give all files of a version the same time, which does not depend on the time of the build.
 
     Byte code is checked against the time and the size of its source. A package keeps whole
-    seconds, and files of two versions that have one size must not have one time as well.
+    seconds. Files of two versions may have the same size, so they must not have the same time.
     """
     series, _, release = version.partition(".")
     then = FIRST_TIME + 3600 * (1000 * (int(series) - 3000) + int(release))
@@ -266,7 +277,7 @@ def _unit(source: str) -> str:
 
 
 def _move_tree(root: Root, tree: Path, stage: Path) -> None:
-    """Put the tree's packages into an environment elsewhere; only ``bin`` stays where it was."""
+    """Put the tree's packages into an environment elsewhere. Only ``bin`` keeps its place."""
     old = tree / PREFIX.lstrip("/")
     root.chroot("python3", "-m", "venv", "--copies", "--without-pip", MOVED_PREFIX)
     made = root.path / MOVED_PREFIX.lstrip("/")
@@ -292,7 +303,7 @@ def _move_tree(root: Root, tree: Path, stage: Path) -> None:
 
 
 def build_layer(out: Path, rootfs: str, debs: list[str]) -> None:
-    """Install packages over the rootfs and keep what that changed as an overlay layer."""
+    """Install packages over the rootfs and keep the changes as an overlay layer."""
     root = Root(out / "scratch", rootfs)
     inside = []
     for deb in debs:
@@ -301,52 +312,41 @@ def build_layer(out: Path, rootfs: str, debs: list[str]) -> None:
     root.chroot("dpkg", "-i", *inside)
     if "salt-minion" in " ".join(debs):
         root.chroot("systemctl", "is-enabled", "salt-minion.service")
-    run(["umount", "-R", str(root.path)], timeout=60)
-    shutil.rmtree(root.upper / "debs")
-    copy(root.upper, out)
+    _keep(root, out, "debs")
 
 
 def build_rpm_tools(out: Path, rootfs: str) -> None:
-    """Add rpm, dnf and zypper to the rootfs, with a package database of their own: a layer."""
+    """Build a layer that adds rpm, dnf and zypper, with their own package database."""
     root = Root(out / "scratch", rootfs)
     _install(root, *RPM_TOOLS)
-    # Debian's dnf-plugins-core declares that it breaks zypper, whose place it takes in one command.
+    # Debian's dnf-plugins-core declares that it breaks zypper: both have a command of one name.
     root.chroot("sh", "-c", f"cd /tmp && apt-get download {DNF_PLUGINS}", env=_proxies())
     root.chroot("sh", "-c", f"dpkg --force-breaks --install /tmp/{DNF_PLUGINS}_*.deb")
-    # As on Fedora and SUSE: one database, and no repository of what dnf has seen.
+    # As on Fedora and SUSE, there is one database, and no repository of the packages of dnf.
     root.write("/etc/rpm/macros", "%_dbpath /var/lib/rpm\n")
     root.write("/etc/dnf/plugins/local.conf", "[main]\nenabled = 0\n")
     root.write("/etc/dnf/vars/releasever", "12\n")
     root.chroot("rpm", "--initdb")
-    run(["umount", "-R", str(root.path)], timeout=60)
-    for junk in ("etc/apt", "tmp", "var/cache/apt", "var/lib/apt", "etc/resolv.conf", "etc/hosts"):
-        run(["rm", "-rf", str(root.upper / junk)], timeout=60)
-    copy(root.upper, out)
+    _keep(root, out, *TEMPORARY)
 
 
 def build_browser(out: Path, rootfs: str) -> None:
-    """Add a browser without a window to the rootfs: a layer."""
+    """Build a layer that adds a browser without a window."""
     root = Root(out / "scratch", rootfs)
     _install(root, *BROWSER)
-    run(["umount", "-R", str(root.path)], timeout=60)
-    for junk in ("tmp", "usr/share/doc", "var/cache/apt", "var/lib/apt"):
-        run(["rm", "-rf", str(root.upper / junk)], timeout=60)
-    copy(root.upper, out)
+    _keep(root, out, "tmp", "usr/share/doc", "var/cache/apt", "var/lib/apt")
 
 
 def build_snapshot_tools(out: Path, rootfs: str) -> None:
-    """Add what a transactional system is made of to the rootfs: a layer."""
+    """Build a layer that adds the tools of a transactional system."""
     root = Root(out / "scratch", rootfs)
     _install(root, *SNAPSHOT_TOOLS)
-    run(["umount", "-R", str(root.path)], timeout=60)
-    # Without the timers, which make and remove snapshots of their own.
-    for junk in ("etc/apt", "etc/systemd", "tmp", "usr/share/doc", "var", "etc/resolv.conf"):
-        run(["rm", "-rf", str(root.upper / junk)], timeout=60)
-    copy(root.upper, out)
+    # Its timers would make and remove snapshots of their own.
+    _keep(root, out, "etc/apt", "etc/systemd", "tmp", "usr/share/doc", "var", "etc/resolv.conf")
 
 
 def build_rpms(out: Path, lower: str, tree: str, source: str, version: str, packaging: str) -> None:
-    """Pack a Salt tree as upstream's two rpms, or as others do."""
+    """Pack a Salt tree into upstream's two rpms, or into the rpms of another packaging."""
     root = Root(out / "scratch", lower)
     chosen = rpm_recipes.PACKAGINGS[packaging]
     unit = _unit(source).replace("/usr/bin/salt-minion", f"/usr/bin/{chosen.unit}")
@@ -358,7 +358,7 @@ def build_rpms(out: Path, lower: str, tree: str, source: str, version: str, pack
     if chosen == rpm_recipes.UPSTREAM:
         bind(Path(tree) / "opt", root.path / "stage/opt")
         for command in COMMANDS:
-            # Files at first, as upstream's; a scriptlet makes links of them.
+            # As in upstream's package, they are files at first. A scriptlet replaces them by links.
             shutil.copy(old / "bin" / command, root.path / "stage/usr/bin" / command)
     else:
         _stage_other(root.path / "stage", old, chosen)
@@ -370,7 +370,7 @@ def build_rpms(out: Path, lower: str, tree: str, source: str, version: str, pack
 
 
 def _stage_other(stage: Path, old: Path, packaging: rpm_recipes.Packaging) -> None:
-    """Put the tree elsewhere, and have its programs know that."""
+    """Put the tree elsewhere, and adapt its programs to that."""
     code = stage / packaging.code.lstrip("/")
     code.mkdir(parents=True)
     python = f"{packaging.code}/bin/python3"
@@ -389,7 +389,7 @@ def _stage_other(stage: Path, old: Path, packaging: rpm_recipes.Packaging) -> No
     if packaging != rpm_recipes.BUNDLE:
         return
     site = stage / packaging.site.lstrip("/")
-    # Salt warns of each that it does not find here; what is None is where it always is.
+    # Salt warns about each one that it does not find here. None stands for the default.
     text = (site / "salt/syspaths.py").read_text()
     found = re.search(r"EXPECTED_VARIABLES = \((.*?)\)", text, re.S)
     assert found is not None
@@ -405,7 +405,7 @@ def _stage_other(stage: Path, old: Path, packaging: rpm_recipes.Packaging) -> No
 
 
 def build_rpm_host(out: Path, lower: str, rpms: str, version: str, packaging: str) -> None:
-    """Install the rpms of a version, and keep what that changed as an overlay layer."""
+    """Install the rpms of a version, and keep the changes as an overlay layer."""
     root = Root(out / "scratch", lower)
     bind(Path(rpms), root.path / "rpms")
     root.write("/base.spec", rpm_recipes.BASE)
@@ -414,27 +414,21 @@ def build_rpm_host(out: Path, lower: str, rpms: str, version: str, packaging: st
     packages = [f"/rpms/{rpm_recipes.file(package, version)}" for package in chosen.packages]
     root.chroot("rpm", "--install", "/base/base-1-0.noarch.rpm", *packages)
     root.chroot("systemctl", "enable", f"{chosen.unit}.service")
-    run(["umount", "-R", str(root.path)], timeout=60)
-    for junk in ("base", "base.spec", "root", "rpms"):
-        run(["rm", "-rf", str(root.upper / junk)], timeout=60)
-    copy(root.upper, out)
+    _keep(root, out, "base", "base.spec", "root", "rpms")
 
 
 def build_deb_tools(out: Path, rootfs: str) -> None:
-    """Add what builds Debian packages to the rootfs: a layer."""
+    """Build a layer that adds the tools for building Debian packages."""
     root = Root(out / "scratch", rootfs)
     _install(root, *DEB_TOOLS)
-    run(["umount", "-R", str(root.path)], timeout=60)
-    for junk in ("etc/apt", "tmp", "var/cache/apt", "var/lib/apt", "etc/resolv.conf", "etc/hosts"):
-        run(["rm", "-rf", str(root.upper / junk)], timeout=60)
-    copy(root.upper, out)
+    _keep(root, out, *TEMPORARY)
 
 
 def build_own(out: Path, lower: str, kind: str, sdist: str, told: dict[str, str]) -> None:
     """
     Build this project's own package from its source archive, as the release page says.
 
-    *told* is the environment that says who builds, and of what time the result is.
+    *told* is the environment that names the builder and the time of the result.
     """
     root = Root(out / "scratch", lower)
     command, built = OWN_BUILD[kind]
