@@ -39,8 +39,8 @@ def remember(leave_out: Iterable[str], *, more: bool = False) -> None:
     directories *leave_out* come from a master, or others take care of them.
     """
     if more or not _remembered:
-        found = loaded(sys.modules.values(), sys.path, leave_out)
-        _remembered.update(_stamps(found.difference(_remembered)))
+        files = files_of(sys.modules.values()).difference(_remembered)
+        _remembered.update(_stamps(installed(files, sys.path, leave_out)))
 
 
 def remembered() -> Stamps:
@@ -48,16 +48,20 @@ def remembered() -> Stamps:
     return _remembered
 
 
-def loaded(modules: Iterable[Any], path: Iterable[str], leave_out: Iterable[str]) -> set[str]:
-    """Return the files of installed modules: the ones below a directory of *path*."""
+def files_of(modules: Iterable[Any]) -> set[str]:
+    """Return the files of modules."""
+    # Some modules load others when an attribute is read.
+    files = {getattr(module, "__dict__", {}).get("__file__") for module in list(modules)}
+    return {file for file in files if isinstance(file, str)}
+
+
+def installed(files: Iterable[str], path: Iterable[str], leave_out: Iterable[str]) -> set[str]:
+    """Return the files below a directory of *path*, without those below one of *leave_out*."""
     below, but = (
         tuple(os.path.join(each, "") for each in places if os.path.isabs(each))
         for places in (path, leave_out)
     )
-    # Some modules load others when an attribute is read.
-    files = {getattr(module, "__dict__", {}).get("__file__") for module in list(modules)}
-    found = {file for file in files if isinstance(file, str)}
-    return {file for file in found if file.startswith(below) and not file.startswith(but)}
+    return {file for file in files if file.startswith(below) and not file.startswith(but)}
 
 
 def _stamps(files: Iterable[str]) -> Stamps:

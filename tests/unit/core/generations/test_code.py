@@ -136,7 +136,8 @@ def test_what_was_installed_counts_and_what_a_master_has_sent_does_not(tmp_path)
             raise ImportError(name)
 
     modules = [*map(module, [*map(str, files), None]), Lazy("lazy"), None, object()]
-    assert code.loaded(modules, [str(site), ""], [str(cache), ""]) == {str(files[0])}
+    loaded = code.files_of(modules)
+    assert code.installed(loaded, [str(site), ""], [str(cache), ""]) == {str(files[0])}
 
 
 def test_a_process_remembers_what_it_had_loaded_at_first(monkeypatch, tmp_path):
