@@ -18,11 +18,11 @@ from devtools.command import ToolError, check_stopping
 from devtools.lanes import LaneResult
 
 LEAST = 2
-MOST = 8
+MOST = 10
 # Seconds in which a new lane shows its load, before another one begins.
-SETTLE_INTERVAL = 6.0
+SETTLE_INTERVAL = 4.0
 # The share of all processors that has to be idle before another lane begins.
-ROOM = 0.15
+ROOM = 0.1
 # Bytes that have to be free before another lane begins: a booted minion and a master take a fifth.
 MEMORY = 3 << 30
 
