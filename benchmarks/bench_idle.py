@@ -67,7 +67,7 @@ def pings(client: Client) -> None:
         f"{plain * 1000:.1f} ms",
         f"{ours * 1000:.1f} ms",
         f"{ours / plain:.3f}",
-        "≤ 1.05",
+        "≤ 1.03",
     )
     if client.lost:
         raise SystemExit(f"{client.lost} pings did not return")

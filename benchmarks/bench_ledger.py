@@ -282,6 +282,7 @@ def processor(client: Client, rig: Rig) -> None:
         "processor time of a job",
         *(f"{each[minion]:.1f} ms" for minion in ("plain", "ours")),
         f"{each['ours'] / each['plain']:.3f}",
+        "≤ 1.03",
     )
 
 
@@ -424,7 +425,7 @@ def main() -> None:
                 client.wait_for(minion)
             for minion in ("plain", "ours"):
                 client.round_trip(minion)
-            compare(client, "round trip of a job", "round_trip", ROUNDS, "≤ 1.05")
+            compare(client, "round trip of a job", "round_trip", ROUNDS, "≤ 1.03")
             if acknowledges():
                 compare(
                     client, f"{PARALLEL} jobs in parallel", "together", PARALLEL_ROUNDS, "≤ 1.1"
@@ -437,7 +438,7 @@ def main() -> None:
             memory(client, rig)
             fill(rig.database, FINISHED)
             compare(
-                client, f"round trip with {FINISHED} finished jobs", "round_trip", ROUNDS, "≤ 1.05"
+                client, f"round trip with {FINISHED} finished jobs", "round_trip", ROUNDS, "≤ 1.03"
             )
         finally:
             rig.stop()

@@ -20,6 +20,7 @@ from devtools.lanes import Venvs
 BENCH_TIMEOUT = 3600
 # Long tests print their counts, and the report of pytest has them, also for tests that pass.
 COUNTS = ("-o", "junit_logging=system-out")
+CODE = ("benchmarks", "src")
 FIGURES = REPO / "docs" / "topics" / "explanation" / "figures.md"
 
 
@@ -96,18 +97,25 @@ def bench(versions: list[str], only: Sequence[str] = (), *, record: bool = False
             if host.is_root():
                 state.clean()
     if record and not bad:
-        _record(told)
+        _record(told, _commit())
     return 1 if bad else 0
 
 
-def _record(told: Mapping[str, str]) -> None:
-    """Put the figures into the page, each below its heading; all others stay."""
+def _record(told: Mapping[str, str], code: str) -> None:
+    """Put the figures of this *code* into the page, each below its heading. All others stay."""
     head, _, rest = FIGURES.read_text().partition("\n## ")
     known = {title: body.strip() for title, _, body in (p.partition("\n") for p in _parts(rest))}
-    measured = f"Measured on {date.today().isoformat()}, {os.cpu_count()} processors."
+    measured = f"Measured on {date.today().isoformat()} at {code}, {os.cpu_count()} processors."
     known |= {title: f"{measured}\n\n{text}" for title, text in told.items() if text}
     sections = (f"## {title}\n\n{body}\n" for title, body in sorted(known.items()))
     FIGURES.write_text(f"{head.rstrip()}\n\n" + "\n".join(sections))
+
+
+def _commit() -> str:
+    """Return the commit of the code that is measured, and whether files of it were changed."""
+    last = run(["git", "log", "-1", "--abbrev=8", "--format=%h", "--", *CODE], timeout=60, cwd=REPO)
+    now = run(["git", "status", "--porcelain", "--", *CODE], timeout=60, cwd=REPO)
+    return f"commit {last.stdout.strip()}" + (", changed since" if now.stdout else "")
 
 
 def _parts(text: str) -> list[str]:
