@@ -115,6 +115,8 @@ def test_an_engine_that_is_forked_during_the_job_of_a_thread_keeps_no_lock(make,
     wait_for(lambda: _begun(ledger, job["jid"]), "the job")
     wait_for(lambda: Generations(store).report() is not None, "its engine")
     main = processes.pid(Generations(store).serving().process)
+    # Until its program is executed, a child looks like an engine.
+    wait_for(lambda: set(_children(main)) - set(_engines(main)), "the program of the job")
     engines = _engines(main)
     if again:
         for engine in engines:
