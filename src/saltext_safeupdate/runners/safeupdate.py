@@ -488,10 +488,14 @@ def retry(rollout, minions=None):
     A minion that has timed out may still be updating. It counts as away until it says that it is
     not, and is not asked for a second update. If the first update ends, its result counts.
 
+    A minion that was rolled back keeps the version in quarantine, and refuses it. Once the cause is
+    gone, allow the version there first, with the minion's own ``safeupdate.unquarantine``.
+
     CLI Example:
 
     .. code-block:: bash
 
+        salt web1 safeupdate.unquarantine "'3008.3'"
         salt-run safeupdate.retry 20261122-061503-9f3a
         salt-run safeupdate.retry 20261122-061503-9f3a minions=[web1,web2]
 

@@ -4,7 +4,10 @@ import json
 
 import salt.config
 
+from saltext_safeupdate.core.errors import InputError
 from saltext_safeupdate.core.host.command import Result
+from saltext_safeupdate.core.prepare.resolution import refuse_quarantined
+from saltext_safeupdate.core.record.store import Quarantined
 from saltext_safeupdate.fleet.summary import exit_status
 from saltext_safeupdate.master import account as accounts
 from saltext_safeupdate.master import planning, questions, rollouts
@@ -34,18 +37,22 @@ class Fleet:
     Minions that take what is published to them.
 
     *findings* is what their pre-flights say, *lost* who does not hear what; whoever is in
-    *silent* hears nothing.
+    *silent* hears nothing. If *quarantines* is set, each keeps a version in quarantine that it was
+    rolled back or taken back from, and refuses it, as real minions do.
     """
+
+    quarantines = False
 
     def __init__(self, names):
         self.hosts = {name: Host(name, takes=20.0) for name in names}
         self.silent, self.findings, self.failing = set(), {}, {}
+        self.going_back = set()
         self.most_busy = 0
 
     def hears(self, name, fun, arg, now):
         """Return what a minion answers, and whether it is an answer."""
         host = self.hosts[name]
-        host.live(now)
+        self._live(host, now)
         if name in self.failing:
             return self.failing[name], False
         given = arg[0] if arg else {}
@@ -53,7 +60,12 @@ class Fleet:
         refused = ""
         if fun == "safeupdate.request":
             goal = (given["version"], given["extension"])
-            refused = host.take(given["number"], goal, now)
+            new = given["number"] > host.number
+            refused = self._refusal(host, goal[0]) if new else ""
+            refused = refused or host.take(given["number"], goal, now)
+            if new and not refused:
+                self.going_back.discard(name)
+                self.going_back.update([name] if given.get("back") else [])
         elif fun == "safeupdate.withdraw":
             host.cancel(given["number"])
         elif fun == "safeupdate.prefetch":
@@ -62,14 +74,39 @@ class Fleet:
             host.kept.remove(given)
             return [f"salt {given}"], True
         elif fun == "safeupdate.plan":
+            found = list(self.findings.get(name, []))
+            if why := self._refusal(host, given.get("version")):
+                found.append({"code": "quarantined", "problem": why, "fix": "", "blocking": True})
             return {
-                "findings": self.findings.get(name, []),
+                "findings": found,
                 "steps": ["10-x"],
                 "reboot": name == "m0",
             }, True
         self.most_busy = max(self.most_busy, sum(each.busy for each in self.hosts.values()))
         found = vars(host.report(question, refused)) | {"quarantined": list(host.kept)}
         return {key: value for key, value in found.items() if key != "minion"}, True
+
+    def _live(self, host, now):
+        """Let time go by there, up to the end of its update."""
+        phase, version = host.phase, host.version
+        host.live(now)
+        left = ""
+        if self.quarantines and host.phase != phase:
+            if host.phase == "rolled_back":
+                left = host.goal[0]
+            elif host.phase == "committed" and host.name in self.going_back:
+                left = version
+        if left not in ("", host.version, *host.kept):
+            host.kept.append(left)
+
+    def _refusal(self, host, version):
+        """Return why it does not install a version, as minions say it; empty if it does."""
+        rows = [Quarantined("salt-minion", each, "1", "it was ill", 0.0) for each in host.kept]
+        try:
+            refuse_quarantined({"salt-minion": version}, {"salt-minion": host.version}, rows)
+        except InputError as err:
+            return str(err) if self.quarantines else ""
+        return ""
 
 
 class Master:

@@ -90,6 +90,24 @@ def test_a_broken_canary_stops_it_and_another_try_goes_on(master, fleet):
     assert set(steps(master, name).values()) == {"done"}
 
 
+def test_another_try_needs_the_end_of_the_quarantine_on_the_minion(master, fleet):
+    """The minion that was rolled back refuses the version itself, whatever the rollout wants."""
+    fleet.quarantines, bad = True, fleet.hosts["m0"]
+    bad.ends = "rolled_back"
+    name = master.begin(master.plan())
+    master.until(name, "stopped")
+    bad.ends = "committed"
+    master.order(rollouts.RETRY, name)
+    found = master.until(name, "stopped")
+    assert (steps(master, name)["m0"], len(bad.taken)) == ("refused", 1)
+    for told in (found.minions["m0"].reason, found.why):
+        assert f"allow it with 'safeupdate.unquarantine {NEW}'" in told
+    fleet.hears("m0", "safeupdate.unquarantine", [NEW], master.time.now)
+    master.order(rollouts.RETRY, name)
+    master.until(name, "finished")
+    assert set(steps(master, name).values()) == {"done"}
+
+
 def test_a_pause_an_abort_and_what_is_over(master, fleet):
     name = master.begin(master.plan())
     master.order(rollouts.PAUSE, name, why="night")
