@@ -224,7 +224,7 @@ def test_go_back(typist, fleet):
     for command in version.commands:
         typist.type(command)
     assert ran(fleet) == {OLD}
-    assert typist.type(allow.commands[1])["lifted"] is True
+    assert typist.type(allow.commands[0])["lifted"] is True
     typist.type(f"{forward} windows='[20:00-21:00]'")
     # It is closed by now, or will be soon: it does not wait.
     typist.type(at_once.commands[0])

@@ -14,7 +14,14 @@ from saltext_safeupdate.core.errors import (
     SafeUpdateError,
 )
 from saltext_safeupdate.fleet import policy_text
-from saltext_safeupdate.master import given_up, planning, policies, rollouts, stocktaking
+from saltext_safeupdate.master import (
+    allowing,
+    given_up,
+    planning,
+    policies,
+    rollouts,
+    stocktaking,
+)
 from saltext_safeupdate.runners import safeupdate
 from tests.functional.master.fleet_site import Fleet, Master, Time
 from tests.unit.fleet.world import BUSY, NEW, OLD, Host
@@ -230,11 +237,13 @@ def test_a_part_that_was_taken_back_by_the_name_of_its_version_stays_back(master
 
 
 def test_a_fleet_that_was_taken_back_is_brought_again_when_that_is_allowed(master, fleet, write):
+    fleet.quarantines = True
     write(ALL)
     name = step(master)["begun"]
     master.until(name, "finished")
     master.until(master.begin(master.plan(None, back=name)), "finished")
-    assert master.store().allow(NEW)
+    given = {"ask": master.ask, "tell": lambda *_: None}
+    assert allowing.allow_everywhere(master.opts, master.store(), NEW, **given)["lifted"]
     assert step(master, apply=False)["groups"][0]["bring"] == NAMES
 
 

@@ -60,7 +60,7 @@ def test_each_goes_to_what_it_ran_before_by_the_same_waves(master, fleet, name):
     assert f"back from {name}" in progress.text(told)
 
 
-def test_its_version_is_kept_from_everybody_until_it_is_allowed(master, fleet, name):
+def test_its_version_is_kept_from_rollouts_until_it_is_allowed(master, fleet, name):
     begun = master.begin(master.plan(None, back=name))
     master.until(begun, "finished")
     assert master.store().quarantined() == {NEW: f"taken back by the rollout {begun}"}
@@ -70,6 +70,19 @@ def test_its_version_is_kept_from_everybody_until_it_is_allowed(master, fleet, n
     given = {"by": "jo on here", "tell": lambda *event: told.append(event)}
     assert allowing.allow(master.opts, master.store(), NEW, **given)
     assert told == [("salt/run/safeupdate/allowed", {"version": NEW, "by": "jo on here"})]
+    master.until(master.begin(master.plan()), "finished")
+    assert set(ran(fleet).values()) == {NEW}
+
+
+def test_minions_that_went_back_refuse_it_until_it_is_allowed_everywhere(master, fleet, name):
+    fleet.quarantines = True
+    master.until(master.begin(master.plan(None, back=name)), "finished")
+    assert {tuple(host.kept) for host in fleet.hosts.values()} == {(NEW,)}
+    allowing.allow(master.opts, master.store(), NEW, tell=lambda *_: None)
+    with pytest.raises(InputError, match=f"No minion is left.*'safeupdate.unquarantine {NEW}'"):
+        master.plan()
+    found = allowing.allow_everywhere(master.opts, master.store(), NEW, ask=master.ask)
+    assert found["minions"] == {each: [NEW] for each in NAMES}
     master.until(master.begin(master.plan()), "finished")
     assert set(ran(fleet).values()) == {NEW}
 
