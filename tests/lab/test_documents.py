@@ -54,6 +54,9 @@ WantedBy=multi-user.target
 # Where salt-pip installs to, what sets the master and the minion up, and a supervisor that runs.
 EXTRAS = f"{PREFIX}/extras-3.11"
 SET_UP, MINION_SET_UP = "/etc/salt/master.d/safeupdate.conf", "/etc/salt/minion.d/safeupdate.conf"
+# The SLS of the set-up, next to a file of the administrator, and what the master has recorded.
+SLS, STEP = "/srv/salt/safeupdate", "/srv/salt/safeupdate/steps/3008-site"
+RECORDED = "/var/cache/salt/master/safeupdate"
 SUPERVISOR = "/run/systemd/units/invocation:salt-safeupdate.service"
 LATER = f"{__version__}.post1"
 RESTARTING = ("safeupdate.enabled", "safeupdate.disabled", "state.apply")
@@ -242,12 +245,14 @@ class Installation:
         hosts = self.hosts
         if "safeupdate.setup test=True" in command:
             assert not hosts.master.exists(SET_UP)
+            hosts.master.write(STEP, "#!/bin/sh\n")
             self.beat = hosts.beat()
         elif command == "systemctl restart salt-master":
             # The administrator's engine runs, before, with and after us.
             before, self.beat = self.beat, hosts.beat()
             assert self.beat != before
         elif "safeupdate.redeliver" in command:
+            assert hosts.master.exists(f"{RECORDED}/account.db")
             # So did the minion what it might before.
             assert hosts.asked("publish.runner test.arg mine")["args"] == ["mine"]
         elif "index_url=" in command:
@@ -295,8 +300,9 @@ class Installation:
             lambda: not any(hosts.minion.exists(path) for path in ours),
             f"nothing of {ours} to be left",
         )
-        ours = [SET_UP, "/srv/salt/safeupdate"]
-        assert [path for path in ours if hosts.master.exists(path)] == []
+        assert [path for path in (SET_UP, RECORDED) if hosts.master.exists(path)] == []
+        assert [path.name for path in hosts.master.path(SLS).iterdir()] == ["steps"]
+        assert hosts.master.exists(STEP)
 
 
 @pytest.mark.soak
