@@ -293,6 +293,7 @@ def test_a_restart_that_a_state_asks_for_is_deferred(make_scene: Callable[..., S
     )
     pid = scene.pid()
     ran = scene.returned(scene.publish("state.apply", "restart"))["return"]
+    assert "if it can be handed over" in state(ran, "salt-minion")["comment"]
     assert "as soon as every job has ended" in state(ran, "salt-minion")["comment"]
     assert state(ran, "after")["result"] is True
     assert scene.wait_end()["phase"] == "committed"

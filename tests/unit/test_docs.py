@@ -514,3 +514,14 @@ def test_the_tutorial_quotes_what_the_result_says():
         and "{names}" in node.value
     }
     assert [text for text in texts if text in " ".join(page.split())]
+
+
+def test_the_packages_describe_restarts_in_both_ways():
+    """They are handed over, or wait for jobs, and both packages say so in the same words."""
+    control = (REPO / "packaging/debian/control").read_text(encoding="utf-8")
+    spec = (REPO / "packaging/rpm/saltext-safeupdate.spec").read_text(encoding="utf-8")
+    deb = control.partition("\nDescription:")[2].partition("\n")[2].replace("\n .\n", "\n")
+    rpm = spec.partition("\n%description\n")[2].partition("\n%prep\n")[0]
+    assert deb.split() == rpm.split()
+    told = " ".join(deb.split())
+    assert "the next minion starts while the earlier one completes its jobs, or the" in told

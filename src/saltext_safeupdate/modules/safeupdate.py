@@ -5,10 +5,11 @@ Update the minion with Salt itself, and lose nothing
 .. versionadded:: 0.1.0
 
 Show and steer the updates of this minion. An update by a state needs no function of this module: a
-state that changes the minion's own packages is deferred to the end of its run, and the minion
-restarts as soon as every job has ended and its return has been delivered. :py:func:`update` does
-more: it checks and downloads everything first. In both cases the updated minion is watched, and
-rolled back if it does not prove healthy.
+state that changes the minion's own packages is deferred to the end of its run, and then the minion
+restarts. That ends no job: the minion is handed over, or the restart waits until every job has
+ended and its return has been delivered. :py:func:`update` does more: it checks and downloads
+everything first. In both cases the updated minion is watched, and rolled back if it does not prove
+healthy.
 
 Inside a transaction of a transactional system, calls of :py:func:`restart` and :py:func:`update`
 are passed to the running minion when the transaction is closed. All other functions fail there.
@@ -98,10 +99,11 @@ def history(limit=20):
 
 def restart(reason="safeupdate.restart", jitter=0):
     """
-    Restart the minion as soon as every job has ended and its return is delivered.
+    Restart the minion without ending a job.
 
-    Returns at once; the result appears in :py:func:`status`. If a restart is already pending, there
-    is no second one.
+    If the minion can be handed over, the restart does not wait for jobs, and otherwise until every
+    job has ended and its return is delivered. The function returns at once; the result appears in
+    :py:func:`status`. If a restart is already pending, there is no second one.
 
     CLI Example:
 
@@ -256,8 +258,9 @@ def update(version=None, when="idle", allow_downgrade=False, refresh=True, sourc
         As for :py:func:`plan`.
 
     when
-        ``idle``: wait until no job runs, however long that takes. ``now``: hold new jobs, and wait
-        for the running ones up to ``safeupdate:jobs_timeout`` seconds. Defaults to ``idle``.
+        This matters if the update cannot install while jobs run. ``idle``: wait until no job runs,
+        however long that takes. ``now``: hold new jobs, and wait for the running ones up to
+        ``safeupdate:jobs_timeout`` seconds. Defaults to ``idle``.
 
     allow_downgrade
         Whether it may be an older version than the installed one. Defaults to ``False``.

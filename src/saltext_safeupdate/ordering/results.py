@@ -21,11 +21,13 @@ PREDICTED = (
 )
 WOULD_DEFER = "This would be deferred to the end of the run: the minion itself runs from {names}."
 WOULD_RESTART = (
-    "This would be deferred: the minion restarts itself as soon as every job has ended and its "
-    "return has been delivered."
+    "This would be deferred to the end of the run: the minion restarts itself without waiting for "
+    "jobs if it can be handed over, and otherwise as soon as every job has ended and its return "
+    "has been delivered."
 )
 DEFERRED_RESTART = (
-    "The minion restarts itself as soon as every job has ended and its return has been delivered."
+    "The minion restarts itself without waiting for jobs if it can be handed over, and otherwise "
+    "as soon as every job has ended and its return has been delivered."
 )
 ABORTED = (
     "{names} did not change: the run was aborted before its end, when the minion would have been "

@@ -73,8 +73,9 @@ def enabled(name, config_file=None, stop_guard=True, settings=None):
         defaults to ``safeupdate-set-up.conf``.
 
     stop_guard
-        Whether every stop or restart of the service, by anyone, waits for running jobs. Defaults to
-        ``True``. It has no effect without systemd.
+        Whether every stop of the service, by anyone, waits for running jobs. A restart hands the
+        minion over if that is possible, and waits otherwise. Defaults to ``True``. It has no effect
+        without systemd.
 
     settings
         Settings to write below ``safeupdate:`` in the configuration of the minion, as a mapping of
@@ -239,9 +240,9 @@ def updated(name, version=None, allow_downgrade=False, source=None):
     """
     Make sure that the minion has a version; request the update if it has another version.
 
-    The update begins when this run and every other job has ended, and the minion is watched
-    afterwards. The result is in ``safeupdate.status``, and in this state when it runs again:
-    it fails for a version that was rolled back.
+    The update installs while jobs run if that is possible, and otherwise when this run and every
+    other job has ended. The minion is watched afterwards. The result is in ``safeupdate.status``,
+    and in this state when it runs again: it fails for a version that was rolled back.
 
     Inside a transaction of a transactional system, the request is passed to the running minion when
     the transaction is closed. Its answer is the result of this state.
@@ -297,8 +298,8 @@ def restarted(name, now=False, timeout=600):
         Any text.
 
     now
-        Whether the minion restarts before the next state, as soon as every other job has ended. The
-        run continues in the new minion, under its JID, and returns once. With ``watch`` the minion
+        Whether the minion restarts before the next state. The run continues in the new minion when
+        every other job has ended, under its JID, and returns once. With ``watch`` the minion
         restarts if the watched state has changes, with ``listen`` at the end of the run. Without
         these, it restarts unless ``onchanges``, ``onlyif`` or ``unless`` prevents it. It is refused
         in the same cases as :py:func:`rebooted`. Defaults to ``False``.

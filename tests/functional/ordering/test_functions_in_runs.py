@@ -4,7 +4,7 @@ import pytest
 
 BOTH = ("install", "salt-common", "salt-minion")
 DEFERRED = "Deferred to the end of the run"
-RESTART = "The minion restarts itself as soon as"
+RESTART = "The minion restarts itself without waiting for jobs if it can be handed over"
 OWN = {"pkg.latest": [{"name": "salt-minion"}]}
 
 

@@ -267,7 +267,8 @@ def test_in_test_mode_it_says_what_it_would_do(minion):
         assert "would be deferred to the end" in results[name]["comment"], name
     for name in ("other", "same"):
         assert "deferred" not in results[name]["comment"]
-    assert "deferred" in results["service"]["comment"]
+    assert "deferred to the end of the run" in results["service"]["comment"]
+    assert "without waiting for jobs if it can be handed over" in results["service"]["comment"]
     assert minion.journal("install", "remove", "upgrade", "note") == []
     assert minion.record() is None
 

@@ -73,4 +73,6 @@ def test_restart_asks_for_one(made, monkeypatch):
     found = module.restart(reason="config")
     assert asked == [(this_host.VERSIONS, "", "config")]
     assert found["phase"] == "waiting"
-    assert "as soon as every job has ended" in found["comment"]
+    # Both ways: a minion that can be handed over waits for none.
+    assert "without waiting for jobs if it can be handed over" in found["comment"]
+    assert "otherwise as soon as every job has ended" in found["comment"]

@@ -56,7 +56,7 @@ def reboot(
 
 def restart(opts: dict[str, Any], name: str, timeout: object) -> dict[str, Any]:
     """
-    Restart the minion here, when all other jobs have ended; the run continues after the restart.
+    Restart the minion here; the run continues after it, when all other jobs have ended.
 
     It returns in test mode only. Raises SafeUpdateError if nothing was done.
     """

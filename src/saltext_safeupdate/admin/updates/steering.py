@@ -12,7 +12,11 @@ from ...core.jobs import current
 from ...this_host import Host
 from ..status.status import described
 
-_DEFERRED = "The minion restarts as soon as every job has ended and its return has been delivered."
+# Whether it can be handed over is known when it restarts: jobs may end, or begin, before that.
+_DEFERRED = (
+    "The minion restarts without waiting for jobs if it can be handed over, and otherwise as soon "
+    "as every job has ended and its return has been delivered."
+)
 
 
 def restart(host: Host, reason: str, jitter: object = 0) -> dict[str, Any]:

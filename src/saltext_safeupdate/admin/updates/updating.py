@@ -39,8 +39,9 @@ log = logging.getLogger(__name__)
 Functions = Mapping[str, Callable[..., Any]]
 
 _REQUESTED = (
-    "The update is under way. It installs when no job runs, and then the minion restarts; "
-    "'safeupdate.status' shows its result."
+    "The update is under way. It installs while jobs run if that is possible, and otherwise when "
+    "no job runs. Then the minion restarts. 'safeupdate.status' shows what it waits for, and its "
+    "result."
 )
 _BY_BOOT = (
     "The update is under way. It installs into a new snapshot when no job runs. A reboot of the "

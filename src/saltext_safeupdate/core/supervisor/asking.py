@@ -22,7 +22,7 @@ def restart(
     by: Initiator, *, jid: str = "", reason: str = "", number: int = 0, delay: float = 0.0
 ) -> Update:
     """
-    Request a restart as soon as every job is done and delivered; return the record.
+    Request the deferred restart; return the record.
 
     It waits *delay* seconds first. If a restart is coming anyway, its record is returned. A request
     is refused if its *number* is not the newest.

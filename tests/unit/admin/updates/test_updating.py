@@ -119,6 +119,7 @@ def test_an_older_version(made):
 def test_an_update_is_asked_for(made):
     asked = updating.update(made, {}, NEW)
     assert (asked["phase"], asked["to"]) == ("requested", {"salt-minion": NEW})
+    assert "It installs while jobs run if that is possible" in asked["comment"]
     assert made.launched == 1
     record = made.store.latest()
     assert record.request.serial == 1767268800000000
