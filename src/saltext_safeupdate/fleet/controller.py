@@ -124,7 +124,7 @@ def _moved(rollout: Rollout, name: str, before: Step, now: float) -> list[Action
     if minion.step.settled:
         minion.settled_at = rollout.elapsed
         minion.seconds = rollout.elapsed - minion.asked
-        rollout.note(now, f"{name}: {minion.step.value} {minion.reason}".rstrip())
+        rollout.note(now, f"{name}: {minion.told()}")
     data: dict[str, object] = {"minion": name, "step": minion.step.value, "reason": minion.reason}
     return [Tell(f"minion/{minion.step.value}", data)]
 
@@ -171,7 +171,7 @@ def _judge_wave(rollout: Rollout, now: float) -> list[Action]:
     if rollout.mode in (Mode.ABORTING, Mode.STOPPED):
         return _quarantine(rollout)
     told = _quarantine(rollout)
-    if why := failures(rollout):
+    if why := gates.failures(rollout):
         return told + _stop(rollout, why, now)
     wave = rollout.current
     if wave is None or rollout.mode is not Mode.RUNNING or not _is_over(rollout, wave):
@@ -253,37 +253,6 @@ def _kept_from_all(rollout: Rollout, because: str, kept: str, now: float) -> lis
     why = f"{version} is in quarantine: {because}. To continue: 'allow {kept or version}', 'resume'"
     stops = rollout.mode in (Mode.RUNNING, Mode.PAUSED)
     return (_stop(rollout, why, now) if stops else []) + sending.take_back(rollout, rollout.minions)
-
-
-def failures(rollout: Rollout) -> str:
-    """Return why the failures stop the rollout; empty if they do not."""
-    counted = {
-        name: minion
-        for name, minion in rollout.minions.items()
-        if minion.step.bad and not minion.forgiven
-    }
-    canaries = [
-        name
-        for wave in rollout.plan.waves
-        if wave.canary
-        for name in wave.minions
-        if name in counted
-    ]
-    if canaries:
-        first = canaries[0]
-        return f"canary {first} is {_described(counted[first])}"
-    if len(counted) > rollout.plan.failed:
-        first = min(counted)
-        return (
-            f"{len(counted)} minions have failed, and {rollout.plan.failed} may; {first} is "
-            f"{_described(counted[first])}"
-        )
-    return gates.over(rollout)
-
-
-def _described(minion: Minion) -> str:
-    step = minion.step.value.replace("_", " ")
-    return f"{step} ({minion.reason})" if minion.reason else step
 
 
 def _is_over(rollout: Rollout, wave: Wave) -> bool:

@@ -5,8 +5,14 @@ from __future__ import annotations
 from . import standing, window
 from .rollout import Mode, Rollout, Step, since
 
-# The number of names in a reason.
-_SHOWN = 3
+# The number of names in a reason, and of characters of a minion's own one: its row has all of it.
+_SHOWN, _LONGEST = 3, 100
+_NEXT = (
+    "No other begins: 'retry' asks again when the cause is gone{allowed}, 'resume' continues "
+    "without what has failed, 'abort' ends it"
+)
+# The minion itself keeps a version that it has rolled back in quarantine.
+_ALLOWED = " and 'safeupdate.unquarantine' allows the version there"
 
 
 def open_now(rollout: Rollout, now: float) -> bool:
@@ -41,6 +47,34 @@ def next_begin(rollout: Rollout, now: float) -> float:
     wave = rollout.current or rollout.plan.waves[-1]
     wanted = rollout.plan.request.of(wave.group)
     return window.next_begin(wanted.windows, now, wanted.closed)
+
+
+def failures(rollout: Rollout) -> str:
+    """Return why the failures stop the rollout, and what to do; empty if they do not."""
+    counted = {
+        name: minion
+        for name, minion in rollout.minions.items()
+        if minion.step.bad and not minion.forgiven
+    }
+    canaries = [
+        name
+        for wave in rollout.plan.waves
+        if wave.canary
+        for name in wave.minions
+        if name in counted
+    ]
+    if canaries:
+        first = canaries[0]
+        told = f"canary {first}"
+    elif len(counted) > rollout.plan.failed:
+        first = min(counted)
+        have = "minion has" if len(counted) == 1 else "minions have"
+        told = f"{len(counted)} {have} failed, and {rollout.plan.failed} may: {first}"
+    else:
+        return over(rollout)
+    back = any(minion.step is Step.ROLLED_BACK for minion in counted.values())
+    following = _NEXT.format(allowed=_ALLOWED if back else "")
+    return f"{told} is {counted[first].told(_LONGEST)}. {following}"
 
 
 def over(rollout: Rollout) -> str:

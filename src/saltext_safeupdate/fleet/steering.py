@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from . import controller, sending
+from . import gates, sending
 from .actions import Action
 from .rollout import LEFT, Minion, Mode, Rollout, Step, said
 
@@ -63,7 +63,7 @@ def retry(rollout: Rollout, names: Iterable[str], now: float, by: str = "") -> l
             rollout.note(now, f"{name}: is to try again{said(by)}")
     # All report first: a minion may wait for its boot, and would refuse another update.
     rollout.counting = None
-    if rollout.mode is Mode.STOPPED and not controller.failures(rollout):
+    if rollout.mode is Mode.STOPPED and not gates.failures(rollout):
         _go_on(rollout)
     return []
 

@@ -21,8 +21,8 @@ from .times import UTC, in_zone
 
 # The parts of a line mean "good", "bad", "work", "dim" or "".
 
-# Characters of a name and of a reason that are shown, and names in a row.
-LONGEST, MOST = 200, 8
+# Characters of a name and of a reason that are shown, of why a rollout stands, and names in a row.
+LONGEST, _WHY, MOST = 200, 500, 8
 BAR = 40
 # The least marks of a useful bar, and the columns of a wave's line without its words.
 _LEAST_BAR, _WAVE = 4, 15
@@ -117,7 +117,7 @@ def _whole(found: Mapping[str, Any]) -> list[Line]:
         ]
     ]
     if found["why"]:
-        result.append([(f"  {clean(found['why'])}", kind)])
+        result.append([(f"  {clean(found['why'], _WHY)}", kind)])
     if dead := not_looked_after(found):
         result.append([(f"  {dead}", "bad")])
     result.append([("  ", ""), *bar(minions, counts.get("done", 0), bad, active)])
@@ -184,13 +184,18 @@ def _problems(found: Mapping[str, Any]) -> list[Line]:
     names = [clean(row["minion"], 60) for row in found["problems"]]
     width = max(map(len, names))
     for name, row in zip(names, found["problems"], strict=True):
-        what = clean(row["what"], 20).replace("_", " ")
-        why = clean(row["why"])
-        said = "" if why.replace("_", " ") == what else f"  {why}"
+        what, why = _what_and_why(row)
+        said = f"  {why}" if why else ""
         result.append(
             [(f"  {name:{width}}  ", ""), (f"{what:11}", KINDS.get(row["what"], "bad")), (said, "")]
         )
     return result
+
+
+def _what_and_why(row: Mapping[str, str]) -> tuple[str, str]:
+    """Return both of a problem; no reason if a minion says no more than how it has ended."""
+    what, why = clean(row["what"], 20).replace("_", " "), clean(row["why"])
+    return what, "" if why.replace("_", " ") == what else why
 
 
 def _waves(found: Mapping[str, Any]) -> list[Line]:
@@ -241,7 +246,7 @@ def changes(before: Mapping[str, Any] | None, found: Mapping[str, Any]) -> list[
     keys = ("mode", "why", "goal", "wave", "counts")
     if before is None or any(before[key] != found[key] for key in keys):
         counts = ", ".join(f"{n} {step.replace('_', ' ')}" for step, n in found["counts"].items())
-        why = f" ({clean(found['why'])})" if found["why"] else ""
+        why = f" ({clean(found['why'], _WHY)})" if found["why"] else ""
         result.append(
             f"{found['mode']}{why}: wave {found['wave']} of {len(found['waves'])}, {counts}"
         )
@@ -256,7 +261,7 @@ def changes(before: Mapping[str, Any] | None, found: Mapping[str, Any]) -> list[
     # How long a slow one has taken changes all the time.
     known = {(row["minion"], row["what"]) for row in before["problems"]} if before else set()
     result += [
-        f"{clean(row['minion'], 60)}: {clean(row['what']).replace('_', ' ')}: {clean(row['why'])}"
+        ": ".join(filter(None, (clean(row["minion"], 60), *_what_and_why(row))))
         for row in found["problems"]
         if (row["minion"], row["what"]) not in known
     ]

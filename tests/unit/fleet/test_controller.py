@@ -1,18 +1,32 @@
 """What a rollout does, simulated with a clock of its own."""
 
 import dataclasses
+import re
 
 import pytest
 from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
-from saltext_safeupdate.fleet import controller, rollout, standing, steering, summary
+from saltext_safeupdate.fleet import (
+    controller,
+    gates,
+    rollout,
+    standing,
+    steering,
+    summary,
+    text,
+)
 from saltext_safeupdate.fleet.actions import Action, Ask, Cancel, Quarantine, Start
 from saltext_safeupdate.fleet.judge import Report
 from saltext_safeupdate.fleet.rollout import Mode
 from tests.unit.fleet.world import BUSY, NEW, NOW, NUMBER, OLD, Host, World, ended
 
 DAY = 86400.0
+NEXT = (
+    "No other begins: 'retry' asks again when the cause is gone{allowed}, 'resume' continues "
+    "without what has failed, 'abort' ends it"
+)
+ALLOWED = " and 'safeupdate.unquarantine' allows the version there"
 # To explain a failure every line is traced, which takes ten times as long.
 PHASES = (Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink)
 
@@ -43,7 +57,10 @@ def test_the_canaries_go_alone_and_the_soak_is_waited_for() -> None:
 def test_one_broken_canary_stops_all() -> None:
     world = World(fleet(30, bad=Host("m0000", ends="rolled_back"))).run(DAY, watch=World.check)
     assert world.rollout.mode is Mode.STOPPED
-    assert "canary m0000 is rolled back" in world.rollout.why
+    assert world.rollout.why == f"canary m0000 is rolled back. {NEXT.format(allowed=ALLOWED)}"
+    history = [line for _, line in world.rollout.history]
+    assert "m0000: rolled back" in history
+    assert f"stopped: {world.rollout.why}" in history
     assert sum(host.version == NEW for host in world.hosts.values()) <= 1
 
 
@@ -61,13 +78,31 @@ def test_more_failures_than_allowed_stop_the_wave() -> None:
         host.ends = "rolled_back"
     world = World(hosts, max_failed=2).run(DAY, watch=World.check)
     assert world.rollout.mode is Mode.STOPPED
-    assert " minions have failed, and 2 may" in world.rollout.why
+    # As many as were at work then.
+    told = re.fullmatch(r"([34]) minions have failed, and 2 may: (m\d+) is (.*)", world.rollout.why)
+    assert told
+    assert world.steps()[told[2]] == "rolled_back"
+    assert told[3] == f"rolled back. {NEXT.format(allowed=ALLOWED)}"
     steering.resume(world.rollout, world.now)
     world.run(DAY)
     # The fourth one is a failure that nobody has accepted, but one alone is allowed.
     assert world.rollout.mode is Mode.FINISHED
     assert world.rollout.count(rollout.Step.ROLLED_BACK) == 4
     assert world.rollout.count(rollout.Step.DONE) == 96
+
+
+def test_one_that_has_only_failed_needs_no_end_of_a_quarantine_and_gives_its_reason() -> None:
+    """Of a long reason, the row of the minion has the rest; a person has to see what to do."""
+    known = World(fleet(20), max_failed=0).rollout
+    known.wave, name = 1, known.plan.waves[1].minions[0]
+    known.minions[name].step = rollout.Step.FAILED
+    known.minions[name].reason = "dpkg was interrupted."
+    told = f"1 minion has failed, and 0 may: {name} is failed (dpkg was interrupted). "
+    assert gates.failures(known) == told + NEXT.format(allowed="")
+    known.minions[name].reason = "x" * 400
+    known.why = gates.failures(known)
+    assert known.why.endswith(f"({'x' * 99}…). {NEXT.format(allowed='')}")
+    assert NEXT.format(allowed="") in " ".join(text.text(summary.summary(known, NOW)).split())
 
 
 def test_one_that_hangs_takes_its_part_of_the_budget_until_it_is_well() -> None:
