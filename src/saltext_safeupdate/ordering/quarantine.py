@@ -18,12 +18,12 @@ from .chunks import listed
 
 _TEXT = (
     "Left out by safeupdate: {names}. {row.package} {row.version} was rolled back on this minion "
-    "(update {row.id}: {row.reason}), so it is not installed again. {rest} When the cause is "
+    "(update {row.id}: {row.why}), so it is not installed again. {rest} When the cause is "
     "fixed, allow it with 'safeupdate.unquarantine {row.version}'."
 )
 _WOULD = (
     "This would be left out by safeupdate: {names}. {row.package} {row.version} was rolled back on "
-    "this minion (update {row.id}: {row.reason}). When the cause is fixed, allow it with "
+    "this minion (update {row.id}: {row.why}). When the cause is fixed, allow it with "
     "'safeupdate.unquarantine {row.version}'."
 )
 

@@ -11,7 +11,7 @@ HOW = "'safeupdate.unquarantine 2'"
 
 @pytest.fixture
 def minion(minion):
-    minion.store.quarantine({"salt-minion": "2"}, "u1", "it did not start")
+    minion.store.quarantine({"salt-minion": "2"}, "u1", "it did not start.")
     return minion
 
 

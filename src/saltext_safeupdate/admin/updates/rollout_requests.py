@@ -163,7 +163,8 @@ def _take(
         if not resolved.in_place and not wanted.source:
             _refuse_locked(host)
         by, runs = updating.initiator(host, resolved, jid), _runs(resolved.targets)
-    reason = f"request {number}"
+    # A rollout, or a repair.
+    reason = f"The master asked for it at {fence.moment(number)}."
     try:
         if not resolved.in_place:
             numbered = resolved.with_serial(number)

@@ -47,6 +47,8 @@ _BY_BOOT = (
     "The update is under way. It installs into a new snapshot when no job runs. A reboot of the "
     "host activates it: {who}. 'safeupdate.status' shows its result."
 )
+# The reason of the update, and then of the quarantine.
+_BACK = "'safeupdate.rollback' asked for it."
 # Findings about packages that somebody has to offer, and that are downloaded.
 _OF_OFFERS = ("target-unavailable", "removes-packages", "signature-policy", "clock")
 _WHO = {True: "it is asked for then", False: "reboot when it suits you"}
@@ -195,7 +197,7 @@ def update(
     wanted = resolution.request(version, when=when, allow_downgrade=allow_downgrade)
     wanted = with_source(host, wanted, source)
     resolved = resolve(host, functions, wanted, refresh=refresh)
-    return _request(host, resolved, "safeupdate.update")
+    return _request(host, resolved, "'safeupdate.update' asked for it.")
 
 
 def resolve(host: Host, functions: Functions, wanted: Request, *, refresh: bool = True) -> Resolved:
@@ -253,12 +255,12 @@ def rollback(host: Host, to: object = None) -> dict[str, Any]:
     if factory.active_slot(host) is not None:
         resolved = slot_updates.going_back(host, to).resolved
         resolution.refuse_of(resolved, host.store)
-        return _request(host, resolved, "rolled back by request")
+        return _request(host, resolved, _BACK)
     slots.refuse_elsewhere(host)
     resolver = _resolver(host)
     resolved = resolver.resolve(resolution.request(to, back=True))
     resolver.refuse(resolved)
-    return _request(host, resolved, "rolled back by request")
+    return _request(host, resolved, _BACK)
 
 
 def revisions(host: Host) -> dict[str, Any]:

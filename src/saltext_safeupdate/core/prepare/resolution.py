@@ -187,7 +187,7 @@ def refuse_quarantined(
         if targets.get(row.package) == row.version != installed.get(row.package):
             raise InputError(
                 f"{row.package} {row.version} was rolled back on this minion (update {row.id}: "
-                f"{row.reason}). It is not installed again. Nothing was changed; when the cause is "
+                f"{row.why}). It is not installed again. Nothing was changed; when the cause is "
                 f"fixed, allow it with 'safeupdate.unquarantine {row.version}'."
             )
 

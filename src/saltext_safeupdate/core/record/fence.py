@@ -75,18 +75,24 @@ def take(db: sqlite3.Connection, number: int, update: str, *, again: bool = Fals
     )
 
 
+def moment(number: int) -> str:
+    """Return when a request of this number was made, as a person reads it: in UTC, to a second."""
+    return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(number // 10**6))
+
+
 def refusal(number: int, known: Taken) -> str:
     """Say why a request of this number is not taken."""
     if number == known.number:
-        return f"Request {number} was taken before. Nothing was changed."
+        return f"This request, of {moment(number)}, was taken before. Nothing was changed."
     which = f"update {known.update}" if known.update else "the newest one"
-    told = f"This request ({number}) is older than {which} ({known.number}). Nothing was changed."
+    told = (
+        f"This request, of {moment(number)}, is older than {which}, of {moment(known.number)}. "
+        "Nothing was changed."
+    )
     if number <= _latest() < known.number:
-        at = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(known.number / 10**6))
         told += (
-            f" That one is from {at}, by a clock that was ahead. Until then, rollouts cannot "
-            "update this minion. Correct the clock of the master; 'safeupdate.update' of a person "
-            "is taken."
+            " The later time is by a clock that was ahead. Until then, rollouts cannot update this "
+            "minion. Correct the clock of the master; 'safeupdate.update' of a person is taken."
         )
     return told
 

@@ -65,6 +65,11 @@ class Quarantined(NamedTuple):
     reason: str
     at: float
 
+    @property
+    def why(self) -> str:
+        """The reason as a part of another sentence."""
+        return self.reason.removesuffix(".")
+
 
 class Store(Database):
     """The stored data about updates. Every write is on disk when the call returns."""

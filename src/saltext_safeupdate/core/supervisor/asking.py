@@ -205,10 +205,11 @@ def cancel(by: Initiator) -> Update:
             raise TransitionError("No update and no restart is under way; nothing was changed.")
         if last.awaits_boot and last.phase is Phase.WAITING_FOR_BOOT:
             # The former snapshot becomes the default again.
-            reason = "cancelled before the reboot"
+            reason = "It was cancelled with 'safeupdate.cancel', before the reboot."
             record = by.store.save(last.advance(Phase.ROLLING_BACK, reason=reason))
         elif last.may_be_cancelled:
-            record = by.store.save(last.advance(Phase.CANCELLED, reason="cancelled"))
+            reason = "It was cancelled with 'safeupdate.cancel'."
+            record = by.store.save(last.advance(Phase.CANCELLED, reason=reason))
         else:
             raise TransitionError(
                 f"Update {last.id} is {last.phase.value}: it has begun, and will be completed. "

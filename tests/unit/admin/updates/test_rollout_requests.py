@@ -127,6 +127,8 @@ class TestFence:
         assert (told["refused"], told["again"], made.launched) == ("", False, 1)
         update = made.store.latest()
         assert (update.request.serial, update.request.when) == (N, "now")
+        # Its number is a time that nobody can read.
+        assert told["reason"] == "The master asked for it at 2026-05-28 20:26:40 UTC."
 
     def test_it_says_for_how_many_jobs_it_waits(self, made, monkeypatch):
         monkeypatch.setattr(made, "awaited_jobs", lambda but: ["5 test.sleep", "6 state.apply"])
@@ -173,7 +175,10 @@ class TestFence:
             supervisor, made = made, _again(made)
         before = made.store.updates()
         told = _ask(made, N - 1, "3008.2")
-        assert f"({N - 1}) is older than update" in told["refused"]
+        assert told["refused"] == (
+            f"This request, of 2026-05-28 20:26:39 UTC, is older than update {before[0].id}, of "
+            "2026-05-28 20:26:40 UTC. Nothing was changed."
+        )
         assert (told["again"], told["number"]) == (False, N)
         assert made.store.updates() == before
         if restarted:
@@ -207,7 +212,8 @@ class TestFence:
         monkeypatch.setattr(fence.time, "time", lambda: N / 1e6)
         _ask(made, ahead)
         refused = _ask(made, N + 1, "3008.2")["refused"]
-        assert "a clock that was ahead" in refused
+        assert ", of 2036-05-25 20:26:40 UTC. Nothing was changed." in refused
+        assert "The later time is by a clock that was ahead." in refused
         assert refused.endswith("'safeupdate.update' of a person is taken.")
         monkeypatch.setattr(updating, "_jid", lambda host: "20260528202640000005")
         assert updating.update(made, {}, "3008.2")["phase"] == "requested"

@@ -398,6 +398,7 @@ def test_a_package_that_is_updated_below_a_slot_is_told_and_is_what_it_goes_back
     assert made.runs == "3008.3"
     asked = updating.rollback(made)
     assert asked["to"] == {NAME: "3007.16"}
+    assert asked["reason"] == "'safeupdate.rollback' asked for it.", "nothing is rolled back yet"
     made.install()
     assert made.runs == "package"
 

@@ -39,7 +39,9 @@ class TestCancel:
 
     def test_an_update_that_was_asked_for_and_has_not_begun(self, made):
         record(made, Phase.STAGING, request=Request())
-        assert steering.cancel(made)["phase"] == "cancelled"
+        found = steering.cancel(made)
+        assert found["phase"] == "cancelled"
+        assert found["reason"] == "It was cancelled with 'safeupdate.cancel'."
 
     def test_a_restart_that_begins_just_now_is_not_cancelled_behind_its_back(
         self, made, monkeypatch

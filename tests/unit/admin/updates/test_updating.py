@@ -122,6 +122,7 @@ def test_an_update_is_asked_for(made):
     assert "It installs while jobs run if that is possible" in asked["comment"]
     assert made.launched == 1
     record = made.store.latest()
+    assert record.reason == "'safeupdate.update' asked for it."
     assert record.request.serial == 1767268800000000
     assert os.path.join(made.opts["conf_file"]) in record.way_back.paths
 

@@ -347,7 +347,7 @@ class TestWhatElseHappensBeforeTheBoot:
         host.end_supervisor()
         host.supervise()
         assert host.last.phase is Phase.ROLLED_BACK
-        assert host.last.reason == "cancelled before the reboot"
+        assert host.last.reason == "It was cancelled with 'safeupdate.cancel', before the reboot."
         assert (host.packages.versions, host.restarts()) == (OLD, [])
         assert host.store.quarantined() == []
         host.assert_at_peace()
