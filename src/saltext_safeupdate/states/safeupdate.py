@@ -401,8 +401,9 @@ def mod_watch(name, sfun="restarted", **kwargs):
     from saltext_safeupdate.admin.updates import steering
 
     reason = f"state {name}"
+    # The run adds a comment of its own when it has asked.
     if not steering.restart_after_run(reason):
-        __salt__["safeupdate.restart"](reason=reason)
+        ret["comment"] = __salt__["safeupdate.restart"](reason=reason)["comment"]
     return ret
 
 

@@ -55,7 +55,12 @@ class TestUpdated:
 
     @pytest.mark.parametrize("blocking", [True, False])
     def test_what_speaks_against_it(self, functions, blocking):
-        finding = {"code": "quarantined", "problem": "It was rolled back.", "blocking": blocking}
+        finding = {
+            "code": "quarantined",
+            "problem": "It was rolled back.",
+            "fix": "Find out why.",
+            "blocking": blocking,
+        }
         functions["safeupdate.plan"] = lambda *args, **kwargs: {
             "changes": CHANGES,
             "findings": [finding],
@@ -63,7 +68,9 @@ class TestUpdated:
         ret = module.updated("x")
         assert ret["result"] is not blocking
         if blocking:
-            assert ret["comment"] == "It was rolled back."
+            assert ret["comment"] == (
+                "[quarantined] It was rolled back. Find out why. Nothing was changed."
+            )
             assert ret["changes"] == {}
 
     def test_an_update_that_is_refused(self, functions):
@@ -197,12 +204,15 @@ class TestRestarted:
     def asked(self, functions, monkeypatch):
         found = []
         monkeypatch.setattr(steering, "restart_after_run", lambda reason: False)
-        functions["safeupdate.restart"] = lambda reason: found.append(reason)  # noqa: PLW0108
+        functions["safeupdate.restart"] = lambda reason: (
+            found.append(reason) or {"comment": "The minion restarts."}
+        )
         return found
 
     def test_outside_of_a_state_run_it_asks_at_once(self, asked):
         ret = module.mod_watch("x")
         assert (ret["result"], ret["changes"]) == (True, {"restart": "deferred"})
+        assert ret["comment"] == "The minion restarts."
         assert asked == ["state x"]
 
     def test_in_a_state_run_the_run_asks_at_its_end(self, asked, monkeypatch):

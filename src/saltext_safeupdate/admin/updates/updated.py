@@ -6,7 +6,8 @@ from typing import Any
 
 from salt.exceptions import CommandExecutionError
 
-from .updating import Functions
+from ...core.prepare.findings import Finding
+from .updating import Functions, refusal
 
 
 def updated(
@@ -28,9 +29,9 @@ def updated(
         wanted["source"] = source
     try:
         plan = functions["safeupdate.plan"](version, **wanted)
-        blocking = [item["problem"] for item in plan["findings"] if item["blocking"]]
+        blocking = [Finding(**item) for item in plan["findings"] if item["blocking"]]
         if blocking:
-            return {**ret, "result": False, "comment": " ".join(blocking)}
+            return {**ret, "result": False, "comment": refusal(blocking)}
         if not plan["changes"]:
             left = "; a reboot activates it" if plan.get("reboot") else ""
             return {**ret, "comment": f"It is installed{left}."}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -246,8 +246,13 @@ def _refuse_blocking(found: Sequence[Finding]) -> None:
     own_reasons = ("quarantined", "downgrade", "other-update-running")
     others = [item for item in found if item.blocking and item.code not in own_reasons]
     if others:
-        told = " ".join(f"[{item.code}] {item.problem} {item.fix}" for item in others)
-        raise SafeUpdateError(f"{told} Nothing was changed.")
+        raise SafeUpdateError(refusal(others))
+
+
+def refusal(found: Iterable[Finding]) -> str:
+    """Say what stops an update, and what to do about it."""
+    told = " ".join(f"[{item.code}] {item.problem} {item.fix}" for item in found)
+    return f"{told} Nothing was changed."
 
 
 def rollback(host: Host, to: object = None) -> dict[str, Any]:

@@ -824,3 +824,8 @@ def test_the_state_brings_a_minion_to_a_slot_once(made):
     assert made.runs == "3008.3"
     told = updated.updated(functions, "3008.3", test=False, **given)
     assert (told["result"], told["changes"]) == (True, {})
+    # What stops it is told as by the function, with what to do.
+    with pytest.raises(SafeUpdateError) as refused:
+        functions["safeupdate.update"]("3099", source=given["source"])
+    told = updated.updated(functions, "3099", test=False, **given)
+    assert (told["result"], told["comment"]) == (False, str(refused.value))
