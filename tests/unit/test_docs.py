@@ -525,3 +525,11 @@ def test_the_packages_describe_restarts_in_both_ways():
     assert deb.split() == rpm.split()
     told = " ".join(deb.split())
     assert "the next minion starts while the earlier one completes its jobs, or the" in told
+
+
+def test_a_rollout_in_an_example_has_a_name_as_rollouts_get_it():
+    """See ``plan_id`` in ``master/planning.py``."""
+    page = (PACKAGE / "runners" / "safeupdate.py").read_text(encoding="utf-8")
+    named = set(re.findall(r"\b2026\d{4}[-T]\w+(?:-\w+)*", page))
+    assert named
+    assert [name for name in named if not re.fullmatch(r"\d{8}-\d{6}-[0-9a-f]{4}", name)] == []

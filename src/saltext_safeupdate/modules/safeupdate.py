@@ -478,9 +478,10 @@ def jobs():
     List the jobs that run, the jobs that are held, and the open jobs of the ledger.
 
     ``running`` and ``held`` are "JID function"; ``undelivered`` are returns that have not reached
-    their master yet. ``recorded`` is every job that is not delivered, with its ``state`` (``held``,
-    ``accepted``, ``running``, ``finished``), ``attempts`` (how often it was started), ``sends``
-    (how often its return was sent), ``accepted`` (epoch seconds) and ``master``.
+    their master yet, with ``sends`` (how often each was sent) and ``since`` (the time of the last
+    change, in epoch seconds). ``recorded`` is every job that is not delivered, with its ``state``
+    (``held``, ``accepted``, ``running``, ``finished``), ``attempts`` (how often it was started),
+    ``sends``, ``accepted`` (epoch seconds) and ``master``.
 
     CLI Example:
 

@@ -728,7 +728,7 @@ def report(rollout, path, public=False, force=False, zone="UTC"):
 
     .. code-block:: bash
 
-        salt-run safeupdate.report 20261122T0500a1b2 /root/rollout.html
+        salt-run safeupdate.report 20261122-061503-9f3a /root/rollout.html
 
     rollout
         The name of the rollout.

@@ -265,7 +265,7 @@ def updated(name, version=None, allow_downgrade=False, source=None):
         Whether the version may be older than the installed one. Defaults to ``False``.
 
     source
-        ``packages``, or a directory with builds, as for
+        ``packages``, ``index``, or a directory with builds, as for
         :py:func:`safeupdate.plan <saltext_safeupdate.modules.safeupdate.plan>`.
     """
     from saltext_safeupdate.admin.updates import inside

@@ -35,7 +35,7 @@ def listed(host: Host) -> dict[str, Any]:
         "running": host.running_jobs(),
         "held": [f"{job.get('jid')} {job.get('fun')}" for job in queues.listed(host.opts)],
         "undelivered": [
-            {"jid": row.jid, "fun": row.fun, "since": row.changed, "attempts": row.sends}
+            {"jid": row.jid, "fun": row.fun, "since": row.changed, "sends": row.sends}
             for row in rows
             if row.state is State.FINISHED
         ],

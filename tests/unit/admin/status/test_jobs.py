@@ -56,7 +56,9 @@ def test_what_has_finished_is_only_sent(made):
     assert jobs.resume(made, "5") == {"5": "its return is sent"}
     assert queues.find(made.opts, "5") is None
     (row,) = jobs.listed(made)["undelivered"]
-    assert (row["jid"], row["attempts"]) == ("5", 1)
+    assert (row["jid"], row["sends"]) == ("5", 1)
+    # "attempts" are starts of a job, as in the glossary.
+    assert "attempts" not in row
 
 
 def test_without_its_call_it_cannot_be_started(made):
