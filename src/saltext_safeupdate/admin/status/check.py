@@ -16,8 +16,6 @@ from ...core.extensions.programs.engines import modules
 from ...core.generations.table import Generations
 from ...core.host import locks, processes
 from ...core.prepare.findings import Circumstances, preflight
-from ...core.record.phase import Phase
-from ...core.record.update import Update
 from ...core.settings import of_minion
 from ...this_host import Host, enabled
 from .. import errors
@@ -27,6 +25,7 @@ from . import (
     checks_of_restarts,
     checks_of_slots,
     checks_of_snapshots,
+    checks_of_updates,
     facts,
     provenance,
 )
@@ -70,7 +69,8 @@ def _tried(look: Look, host: Host) -> list[Problem]:
     try:
         return list(look(host))
     except (OSError, SafeUpdateError) as err:
-        return [Problem("host", errors.of_host(err), "Correct that, and check again.")]
+        fix = "Correct that, then run 'safeupdate.check' again."
+        return [Problem("host", errors.of_host(err), fix)]
 
 
 def _configuration(host: Host) -> Iterator[Problem]:
@@ -193,7 +193,8 @@ def _hooks(host: Host) -> Iterator[Problem]:
         yield Problem(
             "hooks",
             "The minion has no hooks: state runs are not ordered and jobs are not held.",
-            "Change the configuration, then restart the minion.",
+            "Run 'state.single safeupdate.enabled name=safeupdate' on the minion. If it changes "
+            "nothing, run 'safeupdate.restart'; then the log of the minion says more.",
         )
     for place, error in sorted(patches.troubles().items()):
         yield Problem(
@@ -239,7 +240,10 @@ def _own_packages(host: Host) -> Iterator[Problem]:
         unfinished = host.manager.unfinished(own.names)
     except SafeUpdateError as err:
         yield Problem(
-            "own-packages", f"The minion's own packages are not known: {err}", "Fix that first."
+            "own-packages",
+            f"The minion's own packages are not known: {err}",
+            "Repair the package manager, such as with 'dpkg --configure -a', until the command in "
+            "this message works. Then run 'safeupdate.check' again.",
         )
         return
     problem = provenance.not_from_packages(host)
@@ -331,50 +335,6 @@ def _state_dir(host: Host) -> Iterator[Problem]:
         )
 
 
-def _last_update(host: Host) -> Iterator[Problem]:
-    problem = host.store.problem()
-    if problem:
-        yield Problem("database", problem, "See the message.")
-    if not host.store.exists():
-        return
-    try:
-        last = host.store.latest()
-    except SafeUpdateError as err:
-        if not problem:
-            yield Problem("database", str(err), "See the message.")
-        return
-    if last is not None and _interrupted(host, last):
-        yield Problem(
-            "interrupted",
-            f"Update {last.id} was interrupted while {last.phase.value}.",
-            "The engine starts the supervisor for it; if the engine does not run, restart the "
-            "minion.",
-        )
-    if last is not None and last.phase in (Phase.FAILED, Phase.ROLLED_BACK):
-        ended = "failed" if last.phase is Phase.FAILED else "was rolled back"
-        yield Problem(
-            "last-update", f"The last update {ended}: {last.reason}", "Fix that and try again."
-        )
-    if host.services.inhibited(host.settings.service) and (last is None or last.phase.final):
-        yield Problem(
-            "inhibited",
-            "The service refuses to stop although no update is under way.",
-            "Restart the minion's host, or remove 50-safeupdate-quiet.conf below "
-            "/run/systemd/system and reload systemd.",
-        )
-
-
-def _interrupted(host: Host, update: Update) -> bool:
-    """Tell whether no process works on an update that has not ended."""
-    if update.phase.final or update.awaits_boot:
-        return False
-    run_dir = host.settings.run_dir
-    if locks.problem(run_dir):
-        # It is not known whether a process works on it.
-        return False
-    return not locks.held(run_dir, "supervisor") and not locks.held(run_dir, "update")
-
-
 def _master(host: Host, functions: facts.Functions) -> Iterator[Problem]:
     """Check the one thing that a minion sees of its master's set-up: the version."""
     opts = host.opts
@@ -403,7 +363,7 @@ _CHECKS: tuple[Look, ...] = (
     _locks,
     _own_packages,
     _state_dir,
-    _last_update,
+    checks_of_updates.last_update,
     checks_of_snapshots.applied,
     checks_of_restarts.stop_guard,
     checks_of_restarts.handover,

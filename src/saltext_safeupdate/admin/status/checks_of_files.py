@@ -44,7 +44,12 @@ def set_up_file(host: Host) -> Iterator[Problem]:
     try:
         file = set_up.managed_file(host)
     except SafeUpdateError as err:
-        yield Problem("set-up", str(err), "See the message.")
+        yield Problem(
+            "set-up",
+            str(err),
+            "Correct the configuration that the message names, then run "
+            "'state.single safeupdate.enabled name=safeupdate' on the minion.",
+        )
         return
     if file is not None and file.differs:
         yield Problem(

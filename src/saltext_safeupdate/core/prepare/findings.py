@@ -136,7 +136,7 @@ def preflight(circumstances: Circumstances, around: Surroundings | None = None) 
                 Finding(
                     code,
                     f"This could not be checked: {err}",
-                    "Fix that, and check again.",
+                    "Fix that, then look again with 'safeupdate.plan'.",
                     blocking=False,
                 )
             )
@@ -305,14 +305,8 @@ def _locks(known: Circumstances, around: Surroundings) -> Iterator[Finding]:
 
 
 def _quarantine(known: Circumstances, around: Surroundings) -> Iterator[Finding]:
-    bad = sorted(set(known.targets.items()) & set(known.quarantined))
-    if bad:
-        yield Finding(
-            "quarantined",
-            f"This minion was rolled back from {', '.join(' '.join(each) for each in bad)}.",
-            "Find out why ('safeupdate.history'); then end the quarantine, or request another "
-            "version.",
-        )
+    for each in holds.by_quarantine(set(known.targets.items()) & set(known.quarantined)):
+        yield Finding("quarantined", *each)
 
 
 def _extensions(known: Circumstances, around: Surroundings) -> Iterator[Finding]:

@@ -1,4 +1,4 @@
-"""What keeps a host as it is: the settings of the minion, or a lock of the package manager."""
+"""What keeps a host as it is: its settings, a lock of the package manager, or the quarantine."""
 
 from __future__ import annotations
 
@@ -32,6 +32,21 @@ def by_locks(manager: Locks, own: Collection[str]) -> list[Told]:
         "to this minion updates it, and the lock is set again."
     )
     return [(f"{reason}.", fix)]
+
+
+def by_quarantine(found: Collection[tuple[str, str]]) -> list[Told]:
+    """Return that these packages, with their versions, are in quarantine, and what to do."""
+    if not found:
+        return []
+    named = ", ".join(f"{package} {version}" for package, version in sorted(found))
+    versions = sorted({version for _, version in found})
+    here = " and ".join(f"'safeupdate.unquarantine {each}'" for each in versions)
+    everywhere = " and ".join(f"'salt-run safeupdate.allow {v} everywhere=True'" for v in versions)
+    fix = (
+        f"Find out why ('safeupdate.history'). Then allow the version here with {here}, or on all "
+        f"minions with {everywhere}. Or request another version."
+    )
+    return [(f"This minion was rolled back from {named}.", fix)]
 
 
 def locked(manager: Locks, own: Collection[str]) -> str:

@@ -333,5 +333,8 @@ def _staging(context: Context, installer: Installer) -> Staging:
 
 def _installer(context: Context) -> Installer:
     if context.installer is None:
-        raise SafeUpdateError("This host has no supported package manager.")
+        raise SafeUpdateError(
+            "This host has no supported package manager (apt, dnf or zypper). To update to a slot "
+            "instead, set 'safeupdate:slots_source'."
+        )
     return context.installer

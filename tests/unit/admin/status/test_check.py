@@ -90,7 +90,9 @@ def test_a_set_up_that_hides_what_has_been_added_since(made, tmp_path):
     SetUp(made, None, True).carry_out()
     assert _found(made) == []
     (tmp_path / "minion").write_text("engines: [")
-    assert _codes(made) == ["set-up"]
+    (problem,) = _found(made)
+    assert problem["code"] == "set-up"
+    assert "'state.single safeupdate.enabled name=safeupdate'" in problem["fix"]
 
 
 def test_right_after_the_set_up_a_restart_is_pending_and_that_is_all(made, tmp_path, monkeypatch):
@@ -227,7 +229,10 @@ def test_an_engine_that_is_named_twice(made, engines):
 
 def test_hooks_that_are_nowhere(made, monkeypatch):
     monkeypatch.setattr(hooks, "_installed", {})
-    assert _codes(made) == ["hooks"]
+    (problem,) = _found(made)
+    assert problem["code"] == "hooks"
+    assert "'state.single safeupdate.enabled name=safeupdate'" in problem["fix"]
+    assert "'safeupdate.restart'" in problem["fix"]
 
 
 def test_hooks_that_only_this_job_has(made, monkeypatch):
@@ -299,6 +304,8 @@ def test_own_packages_that_cannot_be_asked_for(made):
     (problem,) = _found(made)
     assert problem["code"] == "own-packages"
     assert "broken" in problem["problem"]
+    assert "'dpkg --configure -a'" in problem["fix"]
+    assert "'safeupdate.check'" in problem["fix"]
 
 
 def test_half_done(made):
@@ -331,7 +338,9 @@ def test_space(made, monkeypatch):
 def test_database(made):
     os.makedirs(made.settings.database, mode=0o700)
     os.chmod(made.settings.state_dir, 0o700)
-    assert _codes(made) == ["database"]
+    (problem,) = _found(made)
+    assert problem["code"] == "database"
+    assert "'safeupdate:state_dir'" in problem["fix"]
 
 
 @pytest.mark.parametrize("phase", [phase for phase in Phase if not phase.final])
@@ -365,6 +374,20 @@ def test_last_update(made, phase):
     (problem,) = _found(made)
     assert problem["code"] == "last-update"
     assert "no space left" in problem["problem"]
+    assert "'safeupdate.history'" in problem["fix"]
+    assert problem["fix"].endswith("request the update again with 'safeupdate.update'.")
+    record(made, phase, id="u2", created=2.0, kind="restart")
+    (problem,) = _found(made)
+    assert problem["fix"].endswith("request the restart again with 'safeupdate.restart'.")
+
+
+def test_a_last_update_whose_version_is_in_quarantine(made):
+    record(made, Phase.ROLLED_BACK, reason="no answer")
+    made.store.quarantine({"salt": "3008.3-1", "salt-minion": "3008.3-1"}, "u1", "no answer")
+    made.store.quarantine({"salt": "3008.2-1"}, "u0", "an earlier one")
+    (problem,) = _found(made)
+    assert "'safeupdate.unquarantine 3008.3-1', and request it" in problem["fix"]
+    assert "3008.2" not in problem["fix"]
 
 
 @pytest.mark.parametrize("phase", [Phase.CANCELLED, Phase.POSTPONED])
@@ -419,3 +442,4 @@ def test_a_database_that_cannot_be_made(made, monkeypatch):
     (problem,) = _found(made)
     assert problem["code"] == "database"
     assert "cannot be written" in problem["problem"]
+    assert "'safeupdate:state_dir'" in problem["fix"]

@@ -68,6 +68,15 @@ def test_where_nothing_restarts_the_minion_nothing_is_changed(host):
     host.assert_at_peace()
 
 
+def test_where_nothing_installs_packages_it_says_how_to_update(host, monkeypatch):
+    host.ask("3007.15")
+    monkeypatch.setattr(host, "packages", None)
+    host.supervise()
+    assert host.last.phase is Phase.FAILED
+    assert "'safeupdate:slots_source'" in host.last.reason
+    assert "Nothing was changed." in host.last.reason
+
+
 def test_a_new_version_that_has_no_service_is_none(host):
     """Its unit may have gone into another package."""
     host.ask()
