@@ -16,6 +16,8 @@ from saltext_safeupdate import __version__
 from saltext_safeupdate.core.record.phase import Phase
 from saltext_safeupdate.core.settings import Settings
 from saltext_safeupdate.core.transactional import call as transactional_call
+from saltext_safeupdate.fleet.inventory import PLAIN, SENSELESS, UNSUPPORTED
+from saltext_safeupdate.fleet.rollout import Step
 from tests.support import documents
 from tests.unit import test_layers
 
@@ -372,6 +374,17 @@ def test_every_phase_is_explained(phase):
     assert "hase" in explained[1]
     page = (REPO / "docs/topics/explanation/how-it-works.md").read_text(encoding="utf-8")
     assert f"| `{phase.value}` |" in page
+
+
+# Of a job and of a minion, "held" is explained with the verb.
+FLEET = [*(step.value for step in Step if step is not Step.HELD), PLAIN, SENSELESS, UNSUPPORTED]
+
+
+@pytest.mark.parametrize(
+    "word", [*FLEET, "rollout", "group", "canary", "wave", "away", "busy", "silent"]
+)
+def test_every_word_for_a_minion_of_a_fleet_is_explained(word):
+    assert word in _terms()
 
 
 @pytest.mark.parametrize("page", WRITTEN, ids=_name)
