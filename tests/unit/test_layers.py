@@ -20,7 +20,7 @@ BASE = {"core/errors", "core/frozen", "core/settings"}
 LOWEST = {"core/host", *BASE}
 LOW = {"core/extensions", "core/generations", "core/packages", "core/record", *LOWEST}
 MIDDLE = {"core/jobs", "core/prepare", "core/transactional"}
-CORE = {"core/supervisor", "core/slots", *MIDDLE, *LOW}
+CORE = {"core/supervisor", "core/slots", "core/times", *MIDDLE, *LOW}
 ADMIN = {"admin/transactional", "admin/updates", "admin/status", "admin/setup", "admin/errors"}
 
 BELOW_ADMIN = {
@@ -42,7 +42,7 @@ MAY_IMPORT = {
     "minion": {"factory", "patches", "this_host", *CORE},
     "ordering": {"factory", "patches", "this_host", *CORE},
     "master": {"fleet", "patches", *CORE},
-    "fleet": {"core/errors"},
+    "fleet": {"core/errors", "core/times"},
     "factory": {"this_host", "core/wiring", *CORE},
     "this_host": {"core/wiring", *CORE},
     "patches": CORE,
@@ -61,6 +61,7 @@ MAY_IMPORT = {
     "core/record": LOWEST,
     "core/host": BASE,
     "core/settings": {"core/errors", "core/frozen"},
+    "core/times": {"core/errors"},
     "core/frozen": set(),
     "core/errors": set(),
 }

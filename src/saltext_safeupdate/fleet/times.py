@@ -1,52 +1,16 @@
-"""Times as people and programs read them: in ISO 8601, in UTC or in another zone."""
+"""Times as people and programs read them: by :mod:`..core.times`, and in texts."""
 
 from __future__ import annotations
 
 import datetime
 import re
-import zoneinfo
-from collections.abc import Mapping
-from typing import Any
 
-from ..core.errors import InputError
+from ..core.times import UTC, beside, iso, zone
 
-UTC, LOCAL = "UTC", "local"
+__all__ = ["UTC", "beside", "in_zone", "iso", "zone"]
+
 # The form of :func:`.text.moment`.
 _TOLD = re.compile(r"\b(\d{4}-\d\d-\d\d) (\d\d:\d\d:\d\d) UTC\b")
-
-
-def zone(name: object) -> datetime.tzinfo | None:
-    """Return the time zone of that name; None for this host's own. Raises InputError."""
-    told = str(name)
-    if told.lower() == LOCAL:
-        return None
-    if told == UTC:
-        return datetime.timezone.utc
-    try:
-        return zoneinfo.ZoneInfo(told)
-    except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError) as err:
-        raise InputError(
-            f"There is no time zone {told!r} here. Say 'UTC', 'local' for the zone of this host, "
-            "or a name such as 'Europe/Berlin'. Nothing was changed."
-        ) from err
-
-
-def iso(at: float, name: object = UTC) -> str:
-    """Return a time, in seconds since 1970, such as ``2026-11-22T21:00:00+01:00``."""
-    found = datetime.datetime.fromtimestamp(at, datetime.timezone.utc).astimezone(zone(name))
-    return found.isoformat(timespec="seconds")
-
-
-def beside(found: Mapping[str, Any], keys: tuple[str, ...], name: object = UTC) -> dict[str, Any]:
-    """
-    Return plain data with ``times``: the values of these keys in ISO 8601; None without a time.
-
-    ``times`` also has the lines of a ``history``, in their order.
-    """
-    told: dict[str, Any] = {key: iso(found[key], name) if found[key] else None for key in keys}
-    if "history" in found:
-        told["history"] = [iso(at, name) for at, _ in found["history"]]
-    return {**found, "times": told}
 
 
 def in_zone(text: str, name: object) -> str:

@@ -11,6 +11,9 @@ ended and its return has been delivered. :py:func:`update` does more: it checks 
 everything first. In both cases the updated minion is watched, and rolled back if it does not prove
 healthy.
 
+Times in the answers are seconds since 1970. Next to them, ``times`` has the same times in ISO 8601,
+such as ``2026-11-22T20:00:00+00:00``; None if there is no such time.
+
 Inside a transaction of a transactional system, calls of :py:func:`restart` and :py:func:`update`
 are passed to the running minion when the transaction is closed. All other functions fail there.
 """
@@ -22,7 +25,7 @@ import salt.defaults.exitcodes
 from saltext_safeupdate import hooks
 from saltext_safeupdate.admin import errors
 from saltext_safeupdate.admin.status import check as checks
-from saltext_safeupdate.admin.status import drains
+from saltext_safeupdate.admin.status import dated, drains
 from saltext_safeupdate.admin.status import jobs as job_actions
 from saltext_safeupdate.admin.status import status as statuses
 from saltext_safeupdate.admin.status import wait as waiting
@@ -50,7 +53,7 @@ def __virtual__():
     return __virtualname__
 
 
-def status():
+def status(zone="UTC"):
     """
     Return the newest update of this minion, and the versions that run and are installed.
 
@@ -64,22 +67,31 @@ def status():
     names the jobs that an update waits for, as "JID function". ``undelivered`` is the number of
     returns that have not reached their master yet. ``servers`` names the services of a master on
     this host that are updated with the minion; it is missing if there are no such services.
+    ``created`` is when the update was requested, and ``changed`` when its record changed last.
 
     CLI Example:
 
     .. code-block:: bash
 
         salt '*' safeupdate.status
+        salt '*' safeupdate.status zone=Europe/Berlin
 
-    :raises CommandExecutionError: if the database cannot be read.
+    zone
+        The time zone of ``times``: ``UTC``, ``local`` for the zone of this minion, or a name such
+        as ``Europe/Berlin``. Defaults to ``UTC``.
+
+    :raises CommandExecutionError: if the database cannot be read, or there is no such time zone.
     """
     with errors.as_salts():
-        return statuses.status(Host(__opts__))
+        return statuses.status(Host(__opts__), zone)
 
 
-def history(limit=20):
+def history(limit=20, zone="UTC"):
     """
     Return the newest updates with all their phases, newest first.
+
+    Each of ``phases`` has a ``phase``, the ``reason``, and ``at``, the time when it began. The rest
+    is as in :py:func:`status`.
 
     CLI Example:
 
@@ -90,11 +102,15 @@ def history(limit=20):
     limit
         How many updates, at most. Defaults to ``20``.
 
-    :raises CommandExecutionError: if ``limit`` is not a whole number above 0, or the database
-        cannot be read.
+    zone
+        The time zone of ``times``: ``UTC``, ``local`` for the zone of this minion, or a name such
+        as ``Europe/Berlin``. Defaults to ``UTC``.
+
+    :raises CommandExecutionError: if ``limit`` is not a whole number above 0, there is no such time
+        zone, or the database cannot be read.
     """
     with errors.as_salts():
-        return statuses.history(Host(__opts__), limit)
+        return statuses.history(Host(__opts__), limit, zone)
 
 
 def restart(reason="safeupdate.restart", jitter=0):
@@ -344,15 +360,16 @@ def rollback(to=None):
         return updating.rollback(Host(__opts__), to)
 
 
-def revisions():
+def revisions(zone="UTC"):
     """
     Return the revisions that this minion knows.
 
     ``active`` is installed, ``previous`` is the one that :py:func:`rollback` goes back to,
-    ``staged`` is downloaded and verified, and ``skipped`` was rolled back, with the reason. If
-    there are slots on this host, ``slots`` has each of them: its ``size`` in bytes, the time when
-    it was ``staged`` (epoch seconds), and whether it is the ``active`` or ``previous`` slot of this
-    minion. ``without_slot`` is the Salt that the unit of the minion starts without a slot.
+    ``staged`` is downloaded and verified, and ``skipped`` was rolled back, with the reason and the
+    time (``at``, epoch seconds). If there are slots on this host, ``slots`` has each of them: its
+    ``size`` in bytes, the time when it was ``staged`` (epoch seconds), and whether it is the
+    ``active`` or ``previous`` slot of this minion. ``without_slot`` is the Salt that the unit of
+    the minion starts without a slot.
 
     CLI Example:
 
@@ -360,10 +377,14 @@ def revisions():
 
         salt '*' safeupdate.revisions
 
-    :raises CommandExecutionError: if the database cannot be read.
+    zone
+        The time zone of ``times``: ``UTC``, ``local`` for the zone of this minion, or a name such
+        as ``Europe/Berlin``. Defaults to ``UTC``.
+
+    :raises CommandExecutionError: if the database cannot be read, or there is no such time zone.
     """
     with errors.as_salts():
-        return updating.revisions(Host(__opts__))
+        return dated.revisions(updating.revisions(Host(__opts__)), zone)
 
 
 def forget_slot(slot):
@@ -423,7 +444,7 @@ def cancel():
         return steering.cancel(Host(__opts__))
 
 
-def drain(timeout=3600, reason=""):
+def drain(timeout=3600, reason="", zone="UTC"):
     """
     Start no new jobs for a while, and let the running ones finish.
 
@@ -447,11 +468,15 @@ def drain(timeout=3600, reason=""):
     reason
         A text for :py:func:`status`. Empty by default.
 
-    :raises CommandExecutionError: if ``timeout`` is not valid, or the directory of the locks
-        cannot be written.
+    zone
+        The time zone of ``times``: ``UTC``, ``local`` for the zone of this minion, or a name such
+        as ``Europe/Berlin``. Defaults to ``UTC``.
+
+    :raises CommandExecutionError: if ``timeout`` is not valid, there is no such time zone, or the
+        directory of the locks cannot be written.
     """
     with errors.as_salts():
-        return drains.drain(Host(__opts__), timeout, reason)
+        return drains.drain(Host(__opts__), timeout, reason, zone)
 
 
 def undrain():
@@ -473,7 +498,7 @@ def undrain():
         return drains.undrain(Host(__opts__))
 
 
-def jobs():
+def jobs(zone="UTC"):
     """
     List the jobs that run, the jobs that are held, and the open jobs of the ledger.
 
@@ -489,10 +514,14 @@ def jobs():
 
         salt '*' safeupdate.jobs
 
-    :raises CommandExecutionError: if the database cannot be read.
+    zone
+        The time zone of ``times``: ``UTC``, ``local`` for the zone of this minion, or a name such
+        as ``Europe/Berlin``. Defaults to ``UTC``.
+
+    :raises CommandExecutionError: if the database cannot be read, or there is no such time zone.
     """
     with errors.as_salts():
-        return job_actions.listed(Host(__opts__))
+        return job_actions.listed(Host(__opts__), zone)
 
 
 def resume(jid):

@@ -51,6 +51,12 @@ def test_what_looks_like_a_time_and_is_none_fails_nothing(zone: str, day: str, h
         assert times.in_zone(f"{day} {hour} UTC", zone) == f"{day} {hour} UTC"
 
 
+@pytest.mark.parametrize("at", [0, 0.0, None, 1e30, -1e30, float("inf"), float("nan")])
+def test_no_time_and_a_number_that_is_none_are_null(at: object) -> None:
+    """What is read from a disk fails no answer."""
+    assert times.beside({"at": at}, ("at",), "Europe/Berlin")["times"] == {"at": None}
+
+
 def test_a_status_has_its_times_by_iso() -> None:
     world = World([Host("m1")])
     told = summary.summary(world.rollout, world.now)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...core import times
 from ...core.errors import InputError, SafeUpdateError
 from ...core.host import drained
 from ...this_host import Host
@@ -14,14 +15,19 @@ from .status import draining
 _LONGEST_REASON = 200
 
 
-def drain(host: Host, timeout: object, reason: object) -> dict[str, Any]:
-    """Hold new jobs for *timeout* seconds; return what runs, what is held, and until when."""
+def drain(host: Host, timeout: object, reason: object, zone: object = times.UTC) -> dict[str, Any]:
+    """
+    Hold new jobs for *timeout* seconds; return what runs, what is held, and until when.
+
+    *zone* is the zone of ``times``, as for :func:`.times.zone`.
+    """
     fits = isinstance(timeout, int | float) and not isinstance(timeout, bool)
     if not fits or not 0 < float(timeout) <= drained.MOST:  # type: ignore[arg-type]
         raise InputError(
             f"'timeout' must be a number of seconds above 0, and at most {drained.MOST:g}. "
             "Nothing was changed."
         )
+    times.zone(zone)
     _refuse_foreign(host)
     _refuse_without_hooks(host)
     try:
@@ -32,7 +38,7 @@ def drain(host: Host, timeout: object, reason: object) -> dict[str, Any]:
         )
     except OSError as err:
         raise _unusable(host, err) from err
-    return _shown(host)
+    return _shown(host, zone)
 
 
 def undrain(host: Host) -> dict[str, Any]:
@@ -45,9 +51,9 @@ def undrain(host: Host) -> dict[str, Any]:
     return {"was_drained": was, **_shown(host)}
 
 
-def _shown(host: Host) -> dict[str, Any]:
+def _shown(host: Host, zone: object = times.UTC) -> dict[str, Any]:
     jobs = listed(host)
-    return {**draining(host), "running": jobs["running"], "held": jobs["held"]}
+    return {**draining(host, zone), "running": jobs["running"], "held": jobs["held"]}
 
 
 def _refuse_foreign(host: Host) -> None:

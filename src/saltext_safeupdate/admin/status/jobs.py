@@ -9,6 +9,7 @@ from typing import Any
 
 import salt.payload
 
+from ...core import times
 from ...core.errors import InputError, LockHeldError, SafeUpdateError
 from ...core.host import processes
 from ...core.jobs import current
@@ -28,18 +29,27 @@ _SAID = {
 }
 
 
-def listed(host: Host) -> dict[str, Any]:
-    """Return the jobs that run, those that are held, and what the ledger has of jobs."""
+def listed(host: Host, zone: object = times.UTC) -> dict[str, Any]:
+    """
+    Return the jobs that run, those that are held, and what the ledger has of jobs.
+
+    *zone* is the zone of ``times``, as for :func:`.times.zone`. Raises InputError if it is unknown.
+    """
+    times.zone(zone)
     rows = host.ledger.open() if host.ledger.exists() else []
     return {
         "running": host.running_jobs(),
         "held": [f"{job.get('jid')} {job.get('fun')}" for job in queues.listed(host.opts)],
         "undelivered": [
-            {"jid": row.jid, "fun": row.fun, "since": row.changed, "sends": row.sends}
+            times.beside(
+                {"jid": row.jid, "fun": row.fun, "since": row.changed, "sends": row.sends},
+                ("since",),
+                zone,
+            )
             for row in rows
             if row.state is State.FINISHED
         ],
-        "recorded": [_described(row) for row in rows],
+        "recorded": [times.beside(_described(row), ("accepted",), zone) for row in rows],
     }
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import salt.version
 
+from ...core import times
 from ...core.errors import InputError, LockUnavailableError, SafeUpdateError
 from ...core.host import drained, hidden, locks, processes
 from ...core.record.phase import Phase
@@ -25,8 +26,13 @@ log = logging.getLogger(__name__)
 _LAST_EVENT = "safeupdate.beacon"
 
 
-def status(host: Host) -> dict[str, Any]:
-    """Return the newest update, the versions that run and are installed, and the jobs' state."""
+def status(host: Host, zone: object = times.UTC) -> dict[str, Any]:
+    """
+    Return the newest update, the versions that run and are installed, and the jobs' state.
+
+    *zone* is the zone of ``times``, as for :func:`.times.zone`. Raises InputError if it is unknown.
+    """
+    times.zone(zone)
     last = host.store.latest() if host.store.exists() else None
     found: dict[str, Any] = {
         "phase": "idle",
@@ -34,12 +40,12 @@ def status(host: Host) -> dict[str, Any]:
         "installed": _installed(host),
         "extension": _extension(host),
         **_restart(host),
-        **draining(host),
+        **draining(host, zone),
         **_earlier(host),
         "undelivered": len(host.ledger.undelivered()) if host.store.exists() else 0,
     }
     if last is not None:
-        found |= {**described(last), "waits_for": waits_for(host, last)}
+        found |= {**described(last, zone), "waits_for": waits_for(host, last)}
     return found
 
 
@@ -71,11 +77,12 @@ def waits_for(host: Host, update: Update) -> list[str]:
     return [job for job in jobs if not functions.starts_at_once(job.partition(" ")[2])]
 
 
-def draining(host: Host) -> dict[str, Any]:
+def draining(host: Host, zone: object = times.UTC) -> dict[str, Any]:
     """
     Return whether new jobs are held: None, and the ``problem``, if the locks do not work.
 
-    ``drained`` says until when and why, if an administrator has them held.
+    ``drained`` says until when and why, if an administrator has them held; *zone* is the zone of
+    its ``times``.
     """
     from ...this_host import enabled
 
@@ -84,13 +91,14 @@ def draining(host: Host) -> dict[str, Any]:
         # To look there would make the directory.
         return {"draining": False}
     told = drained_until(run_dir)
+    told = {key: times.beside(each, ("until",), zone) for key, each in told.items()}
     try:
         return {"draining": bool(told) or locks.held(run_dir, "drain"), **told}
     except LockUnavailableError as err:
         return {"draining": None, "problem": str(err), **told}
 
 
-def drained_until(run_dir: str) -> dict[str, Any]:
+def drained_until(run_dir: str) -> dict[str, dict[str, Any]]:
     """Return the end and the reason of the administrator's drain, or nothing."""
     found = drained.look(run_dir)
     if found is None:
@@ -125,11 +133,15 @@ def _installed(host: Host) -> dict[str, str]:
     return host.manager.installed(host.own().names)
 
 
-def described(update: Update) -> dict[str, Any]:
-    """Return the record as plain data."""
+def described(update: Update, zone: object = times.UTC) -> dict[str, Any]:
+    """
+    Return the record as plain data.
+
+    ``created`` and ``changed`` are epoch seconds; ``times`` has both in ISO 8601, in that *zone*.
+    """
     # Says that the update waits for a reboot of the host, and who takes care of that.
     reboot = f"pending: {update.boot.reboot or 'reboot the host when it suits'}"
-    return {
+    told = {
         "update": update.id,
         "kind": update.kind,
         "phase": update.phase.value,
@@ -144,19 +156,23 @@ def described(update: Update) -> dict[str, Any]:
         "changed": update.changed,
         **({"servers": [each.unit for each in update.code.servers]} if update.code.servers else {}),
     }
+    return times.beside(told, ("created", "changed"), zone)
 
 
-def history(host: Host, limit: object) -> list[dict[str, Any]]:
-    """Return the newest updates with their phases, newest first."""
+def history(host: Host, limit: object, zone: object = times.UTC) -> list[dict[str, Any]]:
+    """Return the newest updates with their phases, newest first, and ``times`` in that *zone*."""
+    times.zone(zone)
     if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
         raise InputError("'limit' must be a whole number above 0.")
     if not host.store.exists():
         return []
     return [
         {
-            **described(update),
+            **described(update, zone),
             "phases": [
-                {"phase": row.phase, "reason": row.reason, "at": row.at}
+                times.beside(
+                    {"phase": row.phase, "reason": row.reason, "at": row.at}, ("at",), zone
+                )
                 for row in host.store.history(update.id)
             ],
         }

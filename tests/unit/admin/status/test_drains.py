@@ -29,7 +29,8 @@ def test_it_shows_wherever_one_looks(made, told):  # noqa: F811
     assert (told["draining"], told["running"], told["held"]) == (True, ["5 test.sleep"], [])
     assert told["drained"]["reason"] == "disk"
     for found in (status.status(made), rollout_requests.report(made)):
-        assert found["drained"] == pytest.approx(told["drained"], abs=2)
+        assert found["drained"]["until"] == pytest.approx(told["drained"]["until"], abs=2)
+        assert found["drained"]["reason"] == "disk"
     context = {}
     (event,) = status.beacon_events(made.opts, context)
     assert (event["drained"], event["pending"]) == (True, False)
