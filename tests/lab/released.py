@@ -20,6 +20,12 @@ def archives(lab: Lab, top: Path, version: str = __version__) -> Path:
     return release.archives(REPO, top / "source", top / "dist", origin, venv)
 
 
+def wheel(sdist: Path) -> Path:
+    """Return the wheel that was built with a source archive."""
+    (found,) = sdist.parent.glob("*.whl")
+    return found
+
+
 def package(lab: Lab, kind: str, sdist: Path) -> Path:
     """Return the ``deb`` or ``rpm`` of a source archive; an earlier run may have built it."""
     return lab.cache.own(kind, sdist, ORIGIN.environment(), _contents())

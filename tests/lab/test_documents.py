@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from zipfile import ZipFile
 
 import pytest
 
@@ -17,8 +19,8 @@ from devtools.lab.recipes import PREFIX
 from saltext_safeupdate import __version__
 from tests.lab import onedir
 from tests.lab.managed import served
-from tests.lab.released import archives
-from tests.support import documents, wheels
+from tests.lab.released import archives, wheel
+from tests.support import documents
 from tests.support.waiting import wait_for
 
 OLD, NEW = "3007.15", "3008.3"
@@ -51,6 +53,10 @@ ExecStart=/usr/bin/salt-master
 [Install]
 WantedBy=multi-user.target
 """
+# The file roots, and how a wheel is built into them if there is no release.
+FILES = "/srv/salt"
+BUILD = f"python3 -m pip wheel --no-deps --no-build-isolation --wheel-dir {FILES} ."
+INDEX = "/srv/index"
 # Where salt-pip installs to, what sets the master and the minion up, and a supervisor that runs.
 EXTRAS = f"{PREFIX}/extras-3.11"
 SET_UP, MINION_SET_UP = "/etc/salt/master.d/safeupdate.conf", "/etc/salt/minion.d/safeupdate.conf"
@@ -67,7 +73,8 @@ class Hosts:
     """
     A host with nothing but a master, and one with nothing but a minion, both from packages.
 
-    Of this project the master has what is released: the source archive, unpacked.
+    Of this project the master has what is released: the source archive, unpacked. The *wheel* of
+    the release is not there yet.
     """
 
     def __init__(self, lab: Lab) -> None:
@@ -88,6 +95,7 @@ class Hosts:
         source = upper / "root/source"
         source.mkdir(parents=True)
         built = archives(lab, lab.run_dir.path / f"release{lab.run_dir.number()}")
+        self.wheel = wheel(built)
         unpack = ["tar", "--extract", "--strip-components=1", "--file", str(built)]
         run([*unpack, "--directory", str(source)], timeout=60)
         self.master.write("/etc/salt/master", json.dumps(MASTER))
@@ -101,6 +109,11 @@ class Hosts:
         self.minion.up()
         self.wait_minion("")
         return self
+
+    def take_release(self) -> None:
+        """Have the wheel of the release where a page builds one, which is not typed then."""
+        shutil.copy(self.wheel, self.master.path(FILES))
+        self.typed.add(BUILD)
 
     def down(self) -> None:
         for host in (self.minion, self.master):
@@ -219,27 +232,52 @@ def fresh(shared: list[Hosts], request: pytest.FixtureRequest) -> Hosts:
 
 
 def test_the_readme(hosts: Hosts) -> None:
+    """The wheel that users build is the one that is released."""
     follow(hosts, "README.md")
     committed(hosts)
+    built = hosts.master.path(f"{FILES}/{hosts.wheel.name}")
+    assert _contents(built) == _contents(hosts.wheel)
+
+
+def _contents(path: Path) -> dict[str, bytes]:
+    """Return what a wheel installs; its metadata depend on the setuptools that wrote them."""
+    with ZipFile(path) as archive:
+        names = (name for name in archive.namelist() if ".dist-info/" not in name)
+        return {name: archive.read(name) for name in names}
 
 
 @pytest.mark.soak
-def test_the_installation(hosts: Hosts, site: Path) -> None:
-    """Also an upgrade and the way back, the set-up of a master that runs, and what removes all."""
-    page = Installation(hosts)
-    wheels.rebuild(site, hosts.minion.path("/srv/index/saltext-safeupdate"), LATER)
-    with served(hosts.minion, "/srv/index"):
-        follow(hosts, "docs/topics/howto/install.md", page.then)
+def test_the_installation(lab: Lab, fresh: Hosts) -> None:
+    """
+    The wheel of a release on a minion and a master, up to the next one, and back.
+
+    Also the set-up of a master that runs, and what removes all.
+    """
+    top = lab.run_dir.path / f"release{lab.run_dir.number()}"
+    page = Installation(fresh, wheel(archives(lab, top, LATER)))
+    with served(fresh.minion, INDEX):
+        follow(fresh, "docs/topics/howto/install.md", page.then)
     page.nothing_is_left()
+    fresh.type("systemctl restart salt-master")
+    assert fresh.asked("test.ping") is True
 
 
 class Installation:
-    """What is so after the commands of the page on the installation."""
+    """
+    What is so after the commands of the page on the installation.
 
-    def __init__(self, hosts: Hosts) -> None:
+    The hosts have the wheel of the release, and an index with a *later* one.
+    """
+
+    def __init__(self, hosts: Hosts, later: Path) -> None:
         self.hosts = hosts
         self.beat = ""
         self.versions = [__version__]
+        hosts.take_release()
+        index = hosts.minion.path(f"{INDEX}/saltext-safeupdate")
+        index.mkdir(parents=True)
+        for folder in (index, hosts.master.path(FILES)):
+            shutil.copy(later, folder)
 
     def then(self, command: str, said: str) -> None:
         hosts = self.hosts
@@ -255,10 +293,15 @@ class Installation:
             assert hosts.master.exists(f"{RECORDED}/account.db")
             # So did the minion what it might before.
             assert hosts.asked("publish.runner test.arg mine")["args"] == ["mine"]
+        elif "cp.get_file" in command:
+            taken = hosts.minion.path(f"/root/{hosts.wheel.name}")
+            assert taken.read_bytes() == hosts.wheel.read_bytes(), "it is the wheel of the release"
         elif "index_url=" in command:
             self.upgraded()
+            self.upgrade_master(LATER)
         elif "upgrade=True" in command:
             self.restarted(hosts.pid(), __version__)
+            self.upgrade_master(__version__)
 
     def upgraded(self) -> None:
         """Both versions are told, the running job ends, and the minion restarts by itself."""
@@ -280,15 +323,28 @@ class Installation:
     def restarted(self, before: str, version: str) -> None:
         """By itself, and with that version; nothing is left of the other one."""
         self.hosts.wait_minion(before)
-        assert self.left(self.hosts.minion) == [
-            "saltext_safeupdate",
-            f"saltext_safeupdate-{version}.dist-info",
-        ]
+        assert self.left(self.hosts.minion) == self.whole(version)
         self.versions.append(version)
+
+    def upgrade_master(self, version: str) -> None:
+        """As the page says it in words: in the same way, then the set-up again, and a restart."""
+        hosts = self.hosts
+        file = hosts.wheel.name.replace(__version__, version)
+        hosts.type(f"salt-pip install --no-deps --upgrade {FILES}/{file}")
+        assert self.left(hosts.master) == self.whole(version)
+        said = json.loads(hosts.type("salt-run safeupdate.setup --out json"))
+        assert (said["result"], said["changes"]) == (True, {}), said
+        hosts.type("systemctl restart salt-master")
+        hosts.type("salt-run safeupdate.redeliver")
+        assert hosts.asked("safeupdate.check") == []
 
     @staticmethod
     def left(host: Container) -> list[str]:
         return sorted(path.name for path in host.path(EXTRAS).glob("saltext_safeupdate*"))
+
+    @staticmethod
+    def whole(version: str) -> list[str]:
+        return ["saltext_safeupdate", f"saltext_safeupdate-{version}.dist-info"]
 
     def nothing_is_left(self) -> None:
         hosts = self.hosts
@@ -315,7 +371,7 @@ def test_onboarding(fresh: Hosts) -> None:
             ours += block.commands
         elif block.mark == "run":
             others += block.commands
-    first = ("python3 -m pip wheel", "salt-pip install", "salt-run safeupdate.setup")
+    first = (BUILD, "salt-pip install", "salt-run safeupdate.setup")
     for start in first:
         fresh.type(next(each for each in others if each.startswith(start) and "test=" not in each))
     fresh.type("systemctl restart salt-master")
