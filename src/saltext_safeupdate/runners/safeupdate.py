@@ -657,10 +657,10 @@ def allow(version, everywhere=False):
     Let rollouts install a version again that two canaries rolled back, or that was taken back.
 
     Minions that went back from it, in a rollout or by themselves, keep it in quarantine and refuse
-    it, unless it is allowed ``everywhere``. Then this returns ``lifted`` (whether rollouts were kept from it), ``minions``
-    (the versions that were in quarantine, by minion), ``failed`` (the minions on which it could not
-    be lifted, and why) and ``silent`` (the minions that did not answer). The exit status is 1 if
-    one has failed or is silent.
+    it, unless it is allowed ``everywhere``. Then this returns ``lifted`` (whether rollouts were
+    kept from it), ``minions`` (the versions that were in quarantine, by minion), ``failed`` (the
+    minions on which it could not be lifted, and why) and ``silent`` (the minions that did not
+    answer). The exit status is 1 if one has failed or is silent.
 
     An event ``salt/run/safeupdate/allowed`` (``version``, ``by``) says who has allowed it. The
     history of each rollout that it had stopped says so, too, once that is resumed.
