@@ -20,7 +20,7 @@ from devtools.lab import rpm_recipes
 from devtools.lab.container import Container, Lab
 from devtools.lab.recipes import PREFIX
 from saltext_safeupdate import __version__
-from tests.lab.released import ORIGIN, archives, package
+from tests.lab.released import EARLIER, ORIGIN, Repository, archives, package
 
 FIND = """
 import json, saltext_safeupdate
@@ -44,6 +44,12 @@ def released(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def sdist(released: Path) -> Path:
     (found,) = released.glob("*.tar.gz")
     return found
+
+
+@pytest.fixture(scope="module")
+def earlier(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The source archive of an earlier release."""
+    return archives(lab, tmp_path_factory.mktemp("earlier"), EARLIER)
 
 
 def test_the_source_is_the_whole_repository(sdist: Path) -> None:
@@ -260,30 +266,42 @@ def test_the_debian_package(
     assert _tree(container) == before
 
 
-def test_the_rpm(lab: Lab, sdist: Path, make_container: Callable[..., Container]) -> None:
-    """Salt's own Python finds it, removing it leaves nothing, and what is used stays."""
-    own = package(lab, "rpm", sdist)
+@pytest.mark.parametrize("front_end", ["dnf", "zypper"])
+def test_the_rpm(
+    lab: Lab,
+    sdist: Path,
+    earlier: Path,
+    make_container: Callable[..., Container],
+    front_end: str,
+) -> None:
+    """
+    An update replaces the earlier one, and removing it leaves nothing.
+
+    Salt's own Python finds each, and what is used stays.
+    """
     version = rpm_recipes.VERSIONS[1]
     layers = [lab.cache.rpm_host(version), lab.cache.rpm_tools()]
-    binds = {"/srv/own": str(own.parent)}
-    container = make_container(None, extra_layers=layers, binds=binds).up()
+    container = make_container(None, extra_layers=layers).up()
+    repository = Repository(container, front_end)
     before = _tree(container)
-    container.run(["rpm", "--install", f"/srv/own/{own.name}"])
+    repository.install(package(lab, "rpm", earlier))
+    _found(container, f"{PREFIX}/bin/python3", EARLIER)
+    repository.upgrade(package(lab, "rpm", sdist))
     _found(container, f"{PREFIX}/bin/python3")
 
     container.write("/etc/salt/minion.d/safeupdate.conf", "engines: [{safeupdate: {}}]\n")
-    refused = container.run(["rpm", "--erase", "saltext-safeupdate"], check=False)
-    assert "/etc/salt/minion.d/safeupdate.conf" in refused.stderr
+    refused = repository.remove(check=False)
+    assert "/etc/salt/minion.d/safeupdate.conf" in refused.stdout + refused.stderr
     _found(container, f"{PREFIX}/bin/python3")
     container.run(["rm", "/etc/salt/minion.d/safeupdate.conf"])
-    container.run(["rpm", "--erase", "saltext-safeupdate"])
+    repository.remove()
     assert _tree(container) == before
 
 
-def _found(container: Container, python: str) -> None:
+def _found(container: Container, python: str, version: str = __version__) -> None:
     found = json.loads(container.run([python, "-I", "-c", FIND]).stdout)
     assert found == {
-        "version": __version__,
+        "version": version,
         "file": f"{HOME}/saltext_safeupdate/__init__.py",
         "points": ["saltext_safeupdate"],
     }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,37 +11,38 @@ import pytest
 from devtools.command import Result
 from devtools.lab.container import Lab
 from saltext_safeupdate import __version__
-from tests.lab.released import archives, package
+from tests.lab.released import EARLIER, Repository, archives, package
 from tests.lab.rpm import RpmHost
 from tests.lab.scene import Scene, state
-
-EARLIER = f"{__version__}.dev1"
 
 
 class PackagedHost(Scene):
     """A host with a minion, on which nothing of the extension is installed yet."""
 
     kind = "deb"
-    install = ("apt-get", "install", "--yes")
-    remove = ("dpkg", "--remove", "saltext-safeupdate")
+    installs_by = "apt-get"
 
     def _extension(self, lab: Lab, site: Path) -> Path:
         empty = lab.run_dir.path / f"nothing{lab.run_dir.number()}"
         empty.mkdir()
         return empty
 
-    def take(self, package: Path) -> None:
-        """Install a package, or update to it; the minion that runs is not touched by that."""
+    def up(self) -> PackagedHost:
+        super().up()
+        self.repository = Repository(self.container, self.installs_by)
+        return self
+
+    def take(self, how: Callable[[Path], None], package: Path) -> None:
+        """Install a package, or upgrade to it; the minion that runs is not touched by that."""
         pid = self.pid()
-        shutil.copy(package, self.container.path("/var/tmp"))
-        self.container.run([*self.install, f"/var/tmp/{package.name}"])
+        how(package)
         assert self.pid() == pid
         self.answers()
 
     def leave(self, *, check: bool = True) -> Result:
         """Remove the package, or try to; the minion that runs is not touched by that."""
         pid = self.pid()
-        said = self.container.run(self.remove, check=check)
+        said = self.repository.remove(check=check)
         assert self.pid() == pid
         self.answers()
         return said
@@ -64,11 +64,10 @@ class PackagedHost(Scene):
 
 
 class PackagedRpmHost(RpmHost, PackagedHost):
-    """The same with rpm."""
+    """The same with dnf."""
 
     kind = "rpm"
-    install = ("rpm", "--upgrade")
-    remove = ("rpm", "--erase", "saltext-safeupdate")
+    installs_by = "dnf"
     _extension = PackagedHost._extension
 
 
@@ -87,18 +86,18 @@ def test_a_minion_runs_while_its_package_comes_is_updated_and_goes(
         package(lab, made.kind, archives(lab, tmp_path / version, version))
         for version in (EARLIER, __version__)
     )
-    host.take(earlier)
+    host.take(host.repository.install, earlier)
     host.changed("safeupdate.enabled", "settings={restart_jitter: 1}")
     host.runs(EARLIER)
     # The engine notices it, and the minion restarts by itself, beside a job that has no end yet.
     long = host.publish("cmd.run", "until [ -e /var/tmp/go ]; do sleep 0.2; done; echo done")
-    host.take(current)
+    host.take(host.repository.upgrade, current)
     host.runs(__version__)
     host.container.write("/var/tmp/go", "")
     assert host.returned(long)["return"] == "done"
     refused = host.leave(check=False)
     assert not refused.ok
-    assert "/etc/salt/minion.d/safeupdate.conf" in refused.stderr
+    assert "/etc/salt/minion.d/safeupdate.conf" in refused.stdout + refused.stderr
     host.runs(__version__)
     host.changed("safeupdate.disabled")
     host.leave()
