@@ -314,8 +314,6 @@ class Installation:
         wait_for(lambda: os.path.lexists(supervisor), "the engine to notice it")
         hosts.minion.write("/var/tmp/go", "")
         self.restarted(pid, LATER)
-        now = {"running": LATER, "installed": LATER}
-        assert hosts.asked("safeupdate.status")["extension"] == now
         # The master has the return of the job.
         returns = ["--include=return.p", "kept", "/var/cache/salt/master/jobs"]
         hosts.master.run(["grep", "-rqsw", *returns])
@@ -324,6 +322,11 @@ class Installation:
         """By itself, and with that version; nothing is left of the other one."""
         self.hosts.wait_minion(before)
         assert self.left(self.hosts.minion) == self.whole(version)
+        now = {"running": version, "installed": version}
+        # The minion before takes jobs until the next one does.
+        wait_for(
+            lambda: self.hosts.asked("safeupdate.status")["extension"] == now, f"{version} to run"
+        )
         self.versions.append(version)
 
     def upgrade_master(self, version: str) -> None:
