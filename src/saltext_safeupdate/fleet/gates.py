@@ -6,7 +6,7 @@ from . import standing, window
 from .rollout import Mode, Rollout, Step, since
 
 # The number of names in a reason, and of characters of a minion's own one: its row has all of it.
-_SHOWN, _LONGEST = 3, 100
+_SHOWN, _LONGEST = 3, 240
 _NEXT = (
     "No other begins: 'retry' asks again when the cause is gone{allowed}, 'resume' continues "
     "without what has failed, 'abort' ends it"

@@ -101,7 +101,7 @@ def test_one_that_has_only_failed_needs_no_end_of_a_quarantine_and_gives_its_rea
     assert gates.failures(known) == told + NEXT.format(allowed="")
     known.minions[name].reason = "x" * 400
     known.why = gates.failures(known)
-    assert known.why.endswith(f"({'x' * 99}…). {NEXT.format(allowed='')}")
+    assert known.why.endswith(f"({'x' * 239}…). {NEXT.format(allowed='')}")
     assert NEXT.format(allowed="") in " ".join(text.text(summary.summary(known, NOW)).split())
 
 
