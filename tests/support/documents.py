@@ -80,6 +80,7 @@ def shape(text: str) -> list[str]:
     """
     text = re.sub(r"\b[0-9a-f]{12}\b|\b[0-9a-f]{16,}\b", "ID", text)
     text = re.sub(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d\S*|\b\d\d:\d\d:\d\d[.\d]*", "TIME", text)
-    text = re.sub(r"\b\d+(\.\d+)? (ms|s|MB|seconds)\b", r"N \2", text)
+    text = re.sub(r"\b\d+(\.\d+)? m?s\b", "N s", text)
+    text = re.sub(r"\b\d+(\.\d+)? (MB|seconds)\b", r"N \2", text)
     text = re.sub(r"\b\d{9,}(\.\d+)?\b", "N", text)
     return [" ".join(line.split()) for line in text.strip().splitlines()]

@@ -480,6 +480,12 @@ def test_every_output_was_printed(block):
         assert block.said.partition("::")[0] in (TYPED, *SIMULATED)
 
 
+def test_an_output_has_one_shape_however_fast_the_machine_is():
+    """Salt tells a total below a second in milliseconds."""
+    fast, slow = (f"Total run time: {time}" for time in ("485.178 ms", "  2.259 s"))
+    assert documents.shape(fast) == documents.shape(slow)
+
+
 @pytest.mark.parametrize(
     "block", [block for block in BLOCKS if block.said.partition("::")[0] == TYPED], ids=_place
 )
