@@ -16,7 +16,7 @@ from ...core.host import backup, locks
 from ...core.host.command import run as run_command
 from ...core.packages.manager import Transactions
 from ...core.prepare import beside, known, resolution
-from ...core.prepare.findings import Circumstances, Finding, other_update, preflight
+from ...core.prepare.findings import LOOK_AGAIN, Circumstances, Finding, other_update, preflight
 from ...core.prepare.removed_modules import Use
 from ...core.prepare.resolution import Resolved
 from ...core.prepare.staging import Staging
@@ -24,6 +24,9 @@ from ...this_host import Host
 from ..status import facts
 
 Functions = Mapping[str, Callable[..., Any]]
+
+# The fix for a finding.
+DOWNGRADE = "Say 'allow_downgrade=True', or request another version."
 
 
 def findings(
@@ -87,7 +90,7 @@ def findings(
     try:
         resolution.refuse_downgrade(resolved)
     except InputError as err:
-        found.append(Finding("downgrade", str(err), "See the message."))
+        found.append(Finding("downgrade", str(err), DOWNGRADE))
     return [*found, *unrendered, *unlisted, *unread]
 
 
@@ -135,7 +138,7 @@ def _too_old(
         )
     except (OSError, SafeUpdateError) as err:
         problem = f"This could not be checked: {err}"
-        return None, [Finding("extension-too-old", problem, "Fix that, and look again.", False)]
+        return None, [Finding("extension-too-old", problem, LOOK_AGAIN, False)]
     return (known.refusal(different, resolved.targets) if different else None), []
 
 
@@ -159,5 +162,4 @@ def _extensions(
         return distributions.listed(python, run_command, manager.unowned), minor, []
     except (OSError, SafeUpdateError) as err:
         problem = f"This could not be checked: {err}"
-        fix = "Fix that, and look again."
-        return (), None, [Finding("extension-not-loadable", problem, fix, False)]
+        return (), None, [Finding("extension-not-loadable", problem, LOOK_AGAIN, False)]

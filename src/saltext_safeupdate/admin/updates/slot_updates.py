@@ -16,7 +16,7 @@ from ...core.host import backup, locks
 from ...core.host.command import run as run_command
 from ...core.packages.choice import matches
 from ...core.prepare import known, resolution, revisions
-from ...core.prepare.findings import Circumstances, Finding, other_update, preflight
+from ...core.prepare.findings import LOOK_AGAIN, Circumstances, Finding, other_update, preflight
 from ...core.prepare.resolution import Resolved
 from ...core.prepare.staging import SLOT, Staged, Staging
 from ...core.prepare.upgrade_steps import Steps
@@ -31,7 +31,13 @@ from ...core.supervisor.initiator import Initiator, Installation
 from ...this_host import Host
 from ..status import facts
 from . import builds, slots
-from .circumstances import Functions, described_under_way, is_masterless, used_by_states
+from .circumstances import (
+    DOWNGRADE,
+    Functions,
+    described_under_way,
+    is_masterless,
+    used_by_states,
+)
 
 _BUSY = (
     "An update of the minion is under way, or another staging. Nothing was done; wait for its end "
@@ -161,7 +167,7 @@ def findings(host: Host, functions: Functions, wanted: Wanted) -> list[Finding]:
     try:
         resolution.refuse_downgrade(resolved)
     except InputError as err:
-        found.append(Finding("downgrade", str(err), "See the message."))
+        found.append(Finding("downgrade", str(err), DOWNGRADE))
     return [*found, *unrendered, *unread]
 
 
@@ -185,7 +191,7 @@ def _too_old(host: Host, resolved: Resolved) -> tuple[tuple[str, str] | None, li
         )
     except (OSError, SafeUpdateError) as err:
         problem = f"This could not be checked: {err}"
-        return None, [Finding("extension-too-old", problem, "Fix that, and look again.", False)]
+        return None, [Finding("extension-too-old", problem, LOOK_AGAIN, False)]
     return (known.refusal(different, resolved.targets) if different else None), []
 
 

@@ -52,9 +52,13 @@ def why_not(host: Host) -> tuple[str, str] | None:
         another = host.kept_for_another()
         elsewhere = _configured_elsewhere(host, unit.arguments)
     except (OSError, SafeUpdateError) as err:
-        return (str(err), "See the message.")
+        return (
+            str(err),
+            "Correct that, or set 'safeupdate:slots_dir' to a directory that only root can write "
+            "to. Then look again with 'safeupdate.plan'.",
+        )
     if another:
-        return (another, "See the message.")
+        return (another, "Then look again with 'safeupdate.plan'.")
     if elsewhere:
         return (
             f"The running Salt has its configuration in {elsewhere} by default; the Salt of a slot "

@@ -37,6 +37,10 @@ _INDEXES = (
 )
 
 
+# The fix if a check could not be made.
+LOOK_AGAIN = "Fix that, then look again with 'safeupdate.plan'."
+
+
 class Finding(NamedTuple):
     """One problem: its code, what it is, how to fix it, and whether it stops an update."""
 
@@ -136,7 +140,7 @@ def preflight(circumstances: Circumstances, around: Surroundings | None = None) 
                 Finding(
                     code,
                     f"This could not be checked: {err}",
-                    "Fix that, then look again with 'safeupdate.plan'.",
+                    LOOK_AGAIN,
                     blocking=False,
                 )
             )
