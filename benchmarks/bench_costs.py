@@ -26,7 +26,7 @@ from table import row
 import saltext_safeupdate
 from devtools import processes
 
-CALLS, STARTS, JOBS = 15, 24, 5
+CALLS, STARTS, JOBS = 15, 16, 5
 ASLEEP = 8
 WHO = ("plain", "ours")
 Figures = dict[str, list[float]]

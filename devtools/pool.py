@@ -18,7 +18,7 @@ from devtools.command import ToolError, check_stopping
 from devtools.lanes import LaneResult
 
 LEAST = 2
-MOST = 10
+MOST = 8
 # Seconds in which a new lane shows its load, before another one begins.
 SETTLE_INTERVAL = 4.0
 # The share of all processors that has to be idle before another lane begins.
