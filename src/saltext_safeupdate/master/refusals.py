@@ -18,7 +18,8 @@ def refuse_kept(quarantined: Mapping[str, str], *wanted: str) -> None:
             continue
         raise InputError(
             f"{version} is in quarantine: {because}. Nothing was started; if the version is good "
-            f"after all, salt-run safeupdate.allow \"'{kept}'\" allows it again."
+            f"after all, salt-run safeupdate.allow \"'{kept}'\" allows it again, and with "
+            "everywhere=True also on the minions that went back."
         )
 
 

@@ -583,7 +583,8 @@ def test_a_transaction_that_changes_the_minion_is_looked_after(host):
     done = salt_call(*state)
     report = chunk(json.loads(done.stdout)["local"], "_|-report")
     assert (done.returncode, report["result"]) == (1, False)
-    assert "3008.4-1 was rolled back on this minion (update u0" in report["comment"]
+    assert "3008.4-1 was rolled back on this minion, and is" in report["comment"]
+    assert "The cause, of update u0: " in report["comment"]
     assert (rig.default(), rig.numbers(), host.reboots()) == (2, [1, 2], [])
     assert host("status")["last"] is None
 

@@ -186,9 +186,10 @@ def refuse_quarantined(
     for row in rows:
         if targets.get(row.package) == row.version != installed.get(row.package):
             raise InputError(
-                f"{row.package} {row.version} was rolled back on this minion (update {row.id}: "
-                f"{row.why}). It is not installed again. Nothing was changed; when the cause is "
-                f"fixed, allow it with 'safeupdate.unquarantine {row.version}'."
+                f"{row.package} {row.version} was rolled back on this minion, and is not installed "
+                "again. Nothing was changed; when the cause is fixed, allow it with "
+                f"'safeupdate.unquarantine {row.version}'. The cause, of update {row.id}: "
+                f"{row.why}."
             )
 
 

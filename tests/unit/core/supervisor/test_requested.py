@@ -497,7 +497,7 @@ class TestBack:
         host.ask(resolved=False)
         host.supervise()
         assert host.last.phase is Phase.FAILED
-        assert "it did not start). It is not installed again" in host.last.reason
+        assert "The cause, of update u0: it did not start." in host.last.reason
         assert "safeupdate.unquarantine" in host.last.reason
         host.store.clear(host.store.quarantined())
         host.clock.now += 10
