@@ -136,6 +136,7 @@ def starts(rig: Rig, client: Client) -> None:
 def memories(rig: Rig, client: Client) -> None:
     """The resident and the own memory of the main process, and of the process of a job."""
     mains = {who: rig.main(who) for who in WHO}
+    settled(rig, mains)
     for kind, name in (("resident", "Rss"), ("proportional", "Pss")):
         found = {who: [memory(pid, name) / 1024] for who, pid in mains.items()}
         tell(f"{kind} memory of the minion's main process", found, "{:.1f} MB", "≤ 1.05")
@@ -163,6 +164,19 @@ def memories(rig: Rig, client: Client) -> None:
     pairs(JOBS, job)
     tell("resident memory of the process of a job", sizes["Rss"], "{:.1f} MB", "≤ 1.05")
     tell("proportional memory of the process of a job", sizes["Pss"], "{:.1f} MB", "≤ 1.05")
+
+
+def settled(rig: Rig, mains: dict[str, int]) -> None:
+    """Wait until our engine runs, and no process of a job shares the memory of a minion."""
+    lock = Path(rig.minions["ours"]["safeupdate"]["run_dir"], "engine.lock")
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline:
+        engines = processes.holders(lock) if lock.exists() else []
+        children = {who: processes_of(pid) for who, pid in mains.items()}
+        if engines and children == {"plain": [], "ours": engines}:
+            return
+        time.sleep(0.5)
+    raise SystemExit("the minions did not come to rest")
 
 
 def processes_of(parent: int) -> list[int]:
