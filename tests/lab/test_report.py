@@ -12,7 +12,8 @@ import pytest
 
 from devtools.lab.browser import Browser, Page
 from devtools.lab.container import Lab
-from saltext_safeupdate.fleet import plan, report, times
+from saltext_safeupdate.core import times
+from saltext_safeupdate.fleet import plan, report
 from saltext_safeupdate.fleet.rollout import Rollout, Step, begin
 from tests.unit.fleet.world import NEW, NOW, NUMBER, OLD, Host, World
 

@@ -1,15 +1,18 @@
-"""Times next to the numbers that programs read: in ISO 8601, in UTC or in another zone."""
+"""Times as people and programs read them: in ISO 8601, in UTC or in another zone."""
 
 from __future__ import annotations
 
 import contextlib
 import datetime
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from .errors import InputError
 
 UTC, LOCAL = "UTC", "local"
+# The form of a time in a text: see ``moment`` in ``fleet/text.py``.
+_TOLD = re.compile(r"\b(\d{4}-\d\d-\d\d) (\d\d:\d\d:\d\d) UTC\b")
 
 
 def zone(name: object) -> datetime.tzinfo | None:
@@ -55,3 +58,20 @@ def _iso_or_none(at: Any, name: object) -> str | None:
     with contextlib.suppress(ValueError, OverflowError, OSError):
         return iso(at, name)
     return None
+
+
+def in_zone(text: str, name: object) -> str:
+    """Return a text with its times in another zone than UTC."""
+    wanted = zone(name)
+    if str(name) == UTC:
+        return text
+
+    def other(match: re.Match[str]) -> str:
+        try:
+            at = datetime.datetime.fromisoformat(f"{match[1]}T{match[2]}+00:00")
+            return at.astimezone(wanted).isoformat(sep=" ", timespec="seconds")
+        except (ValueError, OverflowError):
+            # A minion may write anything, also a time that does not exist in the other zone.
+            return match[0]
+
+    return _TOLD.sub(other, text)

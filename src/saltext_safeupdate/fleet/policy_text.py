@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
+from ..core.times import UTC
 from .text import clean, names, shown
-from .times import UTC
 
 
 def policy_lines(found: Mapping[str, Any], zone: object = UTC) -> str:

@@ -14,7 +14,8 @@ import json
 from dataclasses import asdict
 from typing import Any
 
-from . import durations, summary, times
+from ..core import times
+from . import durations, summary
 from .rollout import Rollout
 
 # By this a page is known as one of ours.

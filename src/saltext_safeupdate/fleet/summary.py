@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from . import durations, gates, standing, times, window
+from ..core import times
+from . import durations, gates, standing, window
 from .rollout import Minion, Mode, Rollout, Step
 from .stored import Outline
 

@@ -13,11 +13,11 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from ..core.times import UTC, in_zone
 from . import window
 from .columns import WIDTH, Line, columns, wrapped, wrapped_text
 from .plan import Plan, nothing_to_do
 from .request import OF_A_GROUP, Group, group_data
-from .times import UTC, in_zone
 
 # The parts of a line mean "good", "bad", "work", "dim" or "".
 

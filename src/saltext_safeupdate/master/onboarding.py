@@ -20,10 +20,11 @@ from typing import Any, TextIO
 import salt.client
 from salt.exceptions import PublishError, SaltException
 
+from ..core import times
 from ..core.errors import InputError, LockHeldError, SafeUpdateError, one_line
 from ..core.extensions import ourselves
 from ..core.host import processes
-from ..fleet import checkpoints, onboarding, platforms, times
+from ..fleet import checkpoints, onboarding, platforms
 from ..fleet import plan as plans
 from ..fleet import request as requests
 from ..fleet.onboarding import Answer, Onboarding, Step

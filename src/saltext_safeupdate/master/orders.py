@@ -6,9 +6,10 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from ..core import times
 from ..core.errors import InputError, SafeUpdateError
 from ..fleet import plan as plans
-from ..fleet import summary, times
+from ..fleet import summary
 from ..fleet.plan import Plan
 from ..fleet.rollout import Mode, Rollout, begin
 from ..fleet.stored import Outline

@@ -13,9 +13,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from ..core import times
 from ..core.errors import InputError, one_line, version_text, visible
 from ..core.record.phase import Phase
-from ..fleet import inventory, platforms, times, versions, way_back, window
+from ..fleet import inventory, platforms, versions, way_back, window
 from ..fleet import plan as plans
 from ..fleet import request as requests
 from ..fleet.manner import manner

@@ -18,10 +18,10 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, TextIO
 
+from ..core.times import UTC, beside, zone
 from ..fleet.columns import Line, columns, fitting
 from ..fleet.policy_text import policy_lines
 from ..fleet.text import changes, clean, goal, lines, plan_text, seconds, shown, text
-from ..fleet.times import UTC, beside, zone
 
 __all__ = [
     "beside",

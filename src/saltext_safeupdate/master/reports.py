@@ -7,10 +7,11 @@ import stat
 import time
 from collections.abc import Callable, Iterable
 
+from ..core import times
 from ..core.errors import InputError, RecordError
 from ..core.host.files import write_atomic
 from ..fleet import metrics as metric
-from ..fleet import report, times
+from ..fleet import report
 from ..fleet.rollout import Rollout
 from .store import Store
 

@@ -10,8 +10,9 @@ from typing import Any
 
 import salt.version
 
+from ..core import times
 from ..core.errors import InputError, RecordError, one_line
-from ..fleet import adrift, inventory, platforms, repairs, selection, share, times
+from ..fleet import adrift, inventory, platforms, repairs, selection, share
 from ..fleet.columns import wrapped_text
 from ..fleet.inventory import Drift, Record
 from ..fleet.repairs import Repair

@@ -6,7 +6,8 @@ import html.parser
 import json
 import re
 
-from saltext_safeupdate.fleet import report, times
+from saltext_safeupdate.core import times
+from saltext_safeupdate.fleet import report
 from tests.unit.fleet.world import Host, World
 
 

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from saltext_safeupdate.fleet import judge, plan, request, rollout, steering, summary, text, times
+from saltext_safeupdate.core import times
+from saltext_safeupdate.fleet import judge, plan, request, rollout, steering, summary, text
 from saltext_safeupdate.fleet.columns import INDENT, columns, wrapped
 from saltext_safeupdate.fleet.policy_text import policy_lines
 from saltext_safeupdate.fleet.rollout import Step

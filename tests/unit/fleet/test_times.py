@@ -4,8 +4,9 @@ import time
 
 import pytest
 
+from saltext_safeupdate.core import times
 from saltext_safeupdate.core.errors import InputError
-from saltext_safeupdate.fleet import summary, text, times
+from saltext_safeupdate.fleet import summary, text
 from tests.unit.fleet.world import Host, World
 
 AT = 1795377600.0
