@@ -52,6 +52,8 @@ def install(opts: Mapping[str, Any]) -> bool:
         return False
     try:
         replaced = _table(host)
+        from .minion import stacks
+
         patches.apply(replaced)
     except UnknownSaltError as err:
         _stood_down.append(str(err))
@@ -59,6 +61,7 @@ def install(opts: Mapping[str, Any]) -> bool:
             "safeupdate: %s Install a version of saltext-safeupdate that knows this Salt.", err
         )
         return False
+    stacks.leave_out_sources()
     _installed["pid"] = os.getpid()
     _replaced[:] = replaced
     log.debug("safeupdate: hooks installed")
@@ -96,9 +99,9 @@ def _before_jobs(opts: Mapping[str, Any]) -> None:
     """Note the code of the main process of a minion while no job has replaced any of it."""
     if installed_by() != os.getpid():
         return
-    from .minion import changed
+    from .minion import own_code
 
-    changed.remember(opts, more=True)
+    own_code.remember(opts, more=True)
 
 
 def _once_ready() -> None:

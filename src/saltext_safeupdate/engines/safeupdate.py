@@ -40,9 +40,9 @@ def start():
     """
     Run until the minion ends.
     """
-    from saltext_safeupdate.minion import changed, engine
+    from saltext_safeupdate.minion import engine, own_code
 
-    changed.remember(__opts__)
+    own_code.remember(__opts__)
     engine.run(
         __opts__,
         __salt__,

@@ -8,8 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..core.errors import CommandError
-from ..core.extensions import ourselves
-from ..core.generations import code
 from ..core.generations.code import Code
 from ..core.generations.table import Generations
 from ..core.host.command import Run
@@ -27,17 +25,6 @@ _LAST: Fact[float] = Fact("changed", float)
 _AT_MOST_EVERY = 3600.0
 # How many files are named.
 _NAMED = 3
-
-
-def remember(opts: Mapping[str, Any], *, more: bool = False) -> None:
-    """
-    Note the files that the main process of this minion has loaded, before it takes any job.
-
-    Once some are noted, only *more* adds the ones that were loaded since.
-    """
-    # Others take care of files from the master, and of this extension.
-    others = (opts.get("cachedir"), opts.get("extension_modules"), ourselves.home())
-    code.remember((str(each or "") for each in others), more=more)
 
 
 def look(

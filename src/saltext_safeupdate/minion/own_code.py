@@ -18,11 +18,13 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
+from typing import Any
 
 import salt
 
 from ..core.errors import SafeUpdateError
-from ..core.generations import own_tree
+from ..core.extensions import ourselves
+from ..core.generations import code, own_tree
 from ..core.host import processes
 from ..this_host import Host
 from . import handing_over
@@ -55,8 +57,8 @@ def take(host: Host, redirect: Callable[[Mapping[str, str]], None]) -> None:
             # Installing packages on a transactional system does not change the running code.
             return
         # The interpreter may be elsewhere.
-        code = os.path.dirname(os.path.realpath(str(salt.__file__)))
-        if slots := own_tree.slots_of([code], host.settings.slots_dir):
+        library = os.path.dirname(os.path.realpath(str(salt.__file__)))
+        if slots := own_tree.slots_of([library], host.settings.slots_dir):
             # Nothing changes there, and a held slot is not removed.
             own_tree.hold(slots)
             return
@@ -85,6 +87,17 @@ def read() -> None:
     """Make this process read its code from the copy, if it does not yet."""
     while _unread:
         _unread.pop()()
+
+
+def remember(opts: Mapping[str, Any], *, more: bool = False) -> None:
+    """
+    Note the files that the main process of this minion has loaded, before it takes any job.
+
+    Once some are noted, only *more* adds the ones that were loaded since.
+    """
+    # Others take care of files from the master, and of this extension.
+    others = (opts.get("cachedir"), opts.get("extension_modules"), ourselves.home())
+    code.remember((str(each or "") for each in others), more=more)
 
 
 def _obstacle(host: Host, roots: tuple[str, ...]) -> str:

@@ -56,7 +56,7 @@ def patches(
         return Built(settings, redirect, follows=follows)
 
     later = Later(build)
-    ready = Ready([*before_jobs, later.build], [*when_ready, _have_at_hand, start_engines])
+    ready = Ready([*before_jobs, later.build], [*when_ready, start_engines])
     before_job = ready.before if threads else ready.before_job
     minion, schedule = salt.minion.Minion, salt.utils.schedule.Schedule
     return [
@@ -143,12 +143,6 @@ def _prior(later: Later) -> Callable[..., Any]:
         return found and later.parts().prior(lambda *_: found, opts, jid, active_jobs)
 
     return prior
-
-
-def _have_at_hand() -> None:
-    from . import at_hand
-
-    at_hand.read()
 
 
 def _follows(settings: Settings) -> bool:

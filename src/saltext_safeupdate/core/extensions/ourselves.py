@@ -14,10 +14,12 @@ import re
 import shutil
 import sys
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from ..errors import VerificationError
-from ..host.command import Run
-from . import interpreter
+
+if TYPE_CHECKING:
+    from ..host.command import Run
 
 PACKAGE = __name__.partition(".")[0]
 _VERSION = re.compile(r'^__version__ = "([^"]+)"$', re.M)
@@ -56,6 +58,9 @@ def carry(python: str, run: Run, extension: str, copies: Mapping[str, str]) -> s
     their linked copies, which are read first: the old place may be gone. Idempotent. Raises
     VerificationError if the extension still cannot be loaded.
     """
+    # A minion that asks for its home does not need it: it takes memory.
+    from . import interpreter
+
     if interpreter.loads(python, run, PACKAGE):
         return None
     where = str(interpreter.places(python, run)["purelib"])

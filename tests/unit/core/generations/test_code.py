@@ -5,6 +5,7 @@ import mmap
 import os
 import sys
 import types
+from array import array
 
 import pytest
 
@@ -140,8 +141,26 @@ def test_what_was_installed_counts_and_what_a_master_has_sent_does_not(tmp_path)
     assert code.installed(loaded, [str(site), ""], [str(cache), ""]) == {str(files[0])}
 
 
+def test_no_module_is_loaded_and_no_dictionary_made_to_find_a_file():
+    class Deferred(types.ModuleType):
+        def __getattribute__(self, name):
+            raise AssertionError(f"{name} loads it")
+
+    class Library:
+        __class__ = types.ModuleType
+
+        @property
+        def __dict__(self):
+            raise AssertionError("this makes a dictionary of all its functions")
+
+    known = types.ModuleType("known")
+    known.__file__ = "/usr/lib/known.py"
+    assert code.files_of([Deferred("deferred"), Library(), known]) == {"/usr/lib/known.py"}
+
+
 def test_a_process_remembers_what_it_had_loaded_at_first(monkeypatch, tmp_path):
-    monkeypatch.setattr(code, "_remembered", {})
+    monkeypatch.setattr(code, "_noted_files", [])
+    monkeypatch.setattr(code, "_noted_stamps", array("q"))
     monkeypatch.syspath_prepend(tmp_path)
     early, later = types.ModuleType("early"), types.ModuleType("later")
     for module in (early, later):
