@@ -34,7 +34,8 @@ def version_text(name: str, given: object) -> str:
     if isinstance(given, float) and re.fullmatch(r"\d+\.\d", str(given)):
         raise InputError(
             f"'{name}' has arrived as the number {given}, and {given}0 would have, too. Nothing "
-            f"was done; put it in quotes twice, such as {name}=\"'{given}'\", and once in YAML."
+            f"was done; put it in quotes twice, such as {name}={argument(str(given))}, and once in "
+            "YAML."
         )
     text = str(given).strip() if isinstance(given, str | int | float) else ""
     if isinstance(given, bool) or not text:
@@ -42,6 +43,11 @@ def version_text(name: str, given: object) -> str:
             f"'{name}' must be a version in quotes, such as '3008.3'. Nothing was done."
         )
     return text
+
+
+def argument(version: str) -> str:
+    """Return a version as people have to write it on a command line, so that it stays a text."""
+    return f"\"'{version}'\""
 
 
 class SafeUpdateError(Exception):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ..core.errors import InputError, LockHeldError
+from ..core.errors import InputError, LockHeldError, argument
 from ..fleet import versions
 from ..fleet.rollout import LEFT, Mode, Rollout, said
 
@@ -18,7 +18,7 @@ def refuse_kept(quarantined: Mapping[str, str], *wanted: str) -> None:
             continue
         raise InputError(
             f"{version} is in quarantine: {because}. Nothing was started; if the version is good "
-            f"after all, salt-run safeupdate.allow \"'{kept}'\" allows it again, and with "
+            f"after all, salt-run safeupdate.allow {argument(kept)} allows it again, and with "
             "everywhere=True also on the minions that went back."
         )
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from ..core.errors import argument
 from ..core.frozen import frozen
 from ..core.packages.choice import matches
 from ..core.packages.request import Change
@@ -19,12 +20,12 @@ from .chunks import listed
 _TEXT = (
     "Left out by safeupdate: {names}. {row.package} {row.version} was rolled back on this minion "
     "(update {row.id}: {row.why}), so it is not installed again. {rest} When the cause is "
-    "fixed, allow it with 'safeupdate.unquarantine {row.version}'."
+    "fixed, allow it with safeupdate.unquarantine {version}."
 )
 _WOULD = (
     "This would be left out by safeupdate: {names}. {row.package} {row.version} was rolled back on "
     "this minion (update {row.id}: {row.why}). When the cause is fixed, allow it with "
-    "'safeupdate.unquarantine {row.version}'."
+    "safeupdate.unquarantine {version}."
 )
 
 
@@ -36,10 +37,14 @@ class Refusal:
     row: Quarantined
 
     def text(self, rest: str, names: frozenset[str] = frozenset()) -> str:
-        return _TEXT.format(names=listed(self.names | names), row=self.row, rest=rest)
+        return self._told(_TEXT, self.names | names, rest=rest)
 
     def in_test_mode(self) -> str:
-        return _WOULD.format(names=listed(self.names), row=self.row)
+        return self._told(_WOULD, self.names)
+
+    def _told(self, text: str, names: frozenset[str], **given: str) -> str:
+        version = argument(self.row.version)
+        return text.format(names=listed(names), row=self.row, version=version, **given)
 
 
 class Quarantine:

@@ -101,7 +101,7 @@ def test_another_try_needs_the_end_of_the_quarantine_on_the_minion(master, fleet
     found = master.until(name, "stopped")
     assert (steps(master, name)["m0"], len(bad.taken)) == ("refused", 1)
     for told in (found.minions["m0"].reason, found.why):
-        assert f"allow it with 'safeupdate.unquarantine {NEW}'" in told
+        assert f"allow it with safeupdate.unquarantine \"'{NEW}'\"" in told
     fleet.hears("m0", "safeupdate.unquarantine", [NEW], master.time.now)
     master.order(rollouts.RETRY, name)
     master.until(name, "finished")

@@ -79,7 +79,7 @@ def test_minions_that_went_back_refuse_it_until_it_is_allowed_everywhere(master,
     master.until(master.begin(master.plan(None, back=name)), "finished")
     assert {tuple(host.kept) for host in fleet.hosts.values()} == {(NEW,)}
     allowing.allow(master.opts, master.store(), NEW, tell=lambda *_: None)
-    with pytest.raises(InputError, match=f"No minion is left.*'safeupdate.unquarantine {NEW}'"):
+    with pytest.raises(InputError, match=f"No minion is left.*unquarantine \"'{NEW}'\""):
         master.plan()
     found = allowing.allow_everywhere(master.opts, master.store(), NEW, ask=master.ask)
     assert found["minions"] == {each: [NEW] for each in NAMES}

@@ -6,7 +6,7 @@ from salt.exceptions import CommandExecutionError
 BOTH = ("install", "salt-common", "salt-minion")
 OTHERS = {"vim": {"old": "1", "new": "2"}, "nano": {"old": "1", "new": "2"}}
 WHY = "salt-minion 2 was rolled back on this minion (update u1: it did not start)"
-HOW = "'safeupdate.unquarantine 2'"
+HOW = "safeupdate.unquarantine \"'2'\""
 
 
 @pytest.fixture

@@ -1,3 +1,8 @@
+import shlex
+
+import pytest
+import salt.utils.args
+
 from saltext_safeupdate.core import errors
 
 
@@ -22,3 +27,10 @@ def test_a_command_error_shows_the_end_of_what_was_printed():
 
 def test_a_command_error_without_output_has_no_colon_at_its_end():
     assert str(errors.CommandError(("x",), "cannot be started")) == "x: cannot be started"
+
+
+@pytest.mark.parametrize("version", ["3008.10", "3008", "1:3008.3-2", "3008.3~rc1", "1e3"])
+def test_a_version_in_a_command_arrives_as_it_was(version):
+    """Salt's command line makes 3008.1 of 3008.10 that is in no quotes."""
+    (word,) = shlex.split(errors.argument(version))
+    assert salt.utils.args.yamlify_arg(word) == version

@@ -126,7 +126,7 @@ def test_what_is_in_quarantine_may_not_stay(host):
     _, refused = _call(host, {"salt-minion": NEW, "vim": "9"})
     assert refused.packages == ["salt-minion"]
     assert f"salt-minion {NEW} was rolled back on this minion" in refused.reason
-    assert f"safeupdate.unquarantine {NEW}" in refused.reason
+    assert f"safeupdate.unquarantine \"'{NEW}'\"" in refused.reason
     assert host.store.latest() is None
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ...core.errors import SafeUpdateError
+from ...core.errors import SafeUpdateError, argument
 from ...core.host import locks
 from ...core.record.phase import Phase
 from ...core.record.update import Update
@@ -54,7 +54,7 @@ def last_update(host: Host) -> Iterator[Problem]:
 def _to_repeat(host: Host, update: Update) -> str:
     """Return what to do about an update that has failed or was rolled back."""
     versions = sorted({row.version for row in host.store.quarantined() if row.id == update.id})
-    lift = " and ".join(f"'safeupdate.unquarantine {version}'" for version in versions)
+    lift = " and ".join(f"safeupdate.unquarantine {argument(version)}" for version in versions)
     if lift:
         then = f"allow the version again with {lift}, and request it with 'safeupdate.update'"
     elif update.kind == "restart":

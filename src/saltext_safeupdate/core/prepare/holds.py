@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import Protocol
 
+from ..errors import argument
 from .beside import Told
 
 
@@ -39,9 +40,9 @@ def by_quarantine(found: Collection[tuple[str, str]]) -> list[Told]:
     if not found:
         return []
     named = ", ".join(f"{package} {version}" for package, version in sorted(found))
-    versions = sorted({version for _, version in found})
-    here = " and ".join(f"'safeupdate.unquarantine {each}'" for each in versions)
-    everywhere = " and ".join(f"'salt-run safeupdate.allow {v} everywhere=True'" for v in versions)
+    versions = [argument(version) for version in sorted({version for _, version in found})]
+    here = " and ".join(f"safeupdate.unquarantine {each}" for each in versions)
+    everywhere = " and ".join(f"salt-run safeupdate.allow {v} everywhere=True" for v in versions)
     fix = (
         f"Find out why ('safeupdate.history'). Then allow the version here with {here}, or on all "
         f"minions with {everywhere}. Or request another version."

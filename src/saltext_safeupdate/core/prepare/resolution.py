@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from ..errors import InputError, SafeUpdateError, version_text
+from ..errors import InputError, SafeUpdateError, argument, version_text
 from ..packages.choice import matches
 from ..packages.manager import Installer
 from ..record.parts import FileRow, Request
@@ -188,7 +188,7 @@ def refuse_quarantined(
             raise InputError(
                 f"{row.package} {row.version} was rolled back on this minion, and is not installed "
                 "again. Nothing was changed; when the cause is fixed, allow it with "
-                f"'safeupdate.unquarantine {row.version}'. The cause, of update {row.id}: "
+                f"safeupdate.unquarantine {argument(row.version)}. The cause, of update {row.id}: "
                 f"{row.why}."
             )
 

@@ -386,7 +386,7 @@ def test_a_last_update_whose_version_is_in_quarantine(made):
     made.store.quarantine({"salt": "3008.3-1", "salt-minion": "3008.3-1"}, "u1", "no answer")
     made.store.quarantine({"salt": "3008.2-1"}, "u0", "an earlier one")
     (problem,) = _found(made)
-    assert "'safeupdate.unquarantine 3008.3-1', and request it" in problem["fix"]
+    assert "safeupdate.unquarantine \"'3008.3-1'\", and request it" in problem["fix"]
     assert "3008.2" not in problem["fix"]
 
 

@@ -345,5 +345,5 @@ def test_only_what_is_rolled_back_from_is_in_the_way(host):
     assert _look(host, quarantined=[("salt-minion", "3008.1-1")]) == []
     (found,) = _look(host, quarantined=[("salt-minion", "3008.3-1")])
     assert (found.code, "salt-minion 3008.3-1" in found.problem) == ("quarantined", True)
-    assert "'safeupdate.unquarantine 3008.3-1'" in found.fix
-    assert "'salt-run safeupdate.allow 3008.3-1 everywhere=True'" in found.fix
+    assert "safeupdate.unquarantine \"'3008.3-1'\"" in found.fix
+    assert "salt-run safeupdate.allow \"'3008.3-1'\" everywhere=True" in found.fix
