@@ -123,6 +123,18 @@ def age(pid: int) -> float | None:
     return since_boot() - int(start) / os.sysconf("SC_CLK_TCK")
 
 
+def moment() -> str:
+    """Return a name for this moment, for :func:`began_before`."""
+    return f"{boot()}:{int(since_boot() * os.sysconf('SC_CLK_TCK'))}"
+
+
+def began_before(who: str, when: str) -> bool:
+    """Tell whether a process began before a :func:`moment` of its boot; no if that is not known."""
+    which, _, start = who.rpartition(":")
+    there, _, ticks = when.rpartition(":")
+    return which.partition(":")[0] == there and start.isdigit() and int(start) < int(ticks)
+
+
 def me() -> str:
     """Return the identity of this process."""
     return identity(os.getpid())

@@ -140,7 +140,8 @@ class Former:
     The minion that has to go: its PID for systemd, systemd's name for that start, and when its
     engine reported that it runs, in epoch seconds; None: it never did. ``process`` is the identity
     of the main process that reported; empty: none did. ``took`` is how many seconds it took from
-    its start to its report, ``hooked`` whether it had our hooks; None: not known.
+    its start to its report, ``hooked`` whether it had our hooks; None: not known. ``noted`` is the
+    moment when this was noted: a process that began before is not the next one; empty: not known.
     """
 
     pid: int | None = None
@@ -149,6 +150,7 @@ class Former:
     process: str = ""
     took: float | None = None
     hooked: bool | None = None
+    noted: str = ""
 
 
 # What is said of a reboot while it is asked for: it may come before there is an answer.

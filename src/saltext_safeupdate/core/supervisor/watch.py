@@ -335,6 +335,9 @@ class Watch:
         if running is None or running.process == former.process:
             # Salt may have restarted the engine of the former minion.
             return None
+        if former.noted and processes.began_before(running.process, former.noted):
+            # Somebody had started it just then, and it reports before our restart ends it.
+            return None
         at = _at(running)
         return at if at != former.report else None
 
@@ -371,7 +374,7 @@ def former(context: Context) -> tuple[Former, ServiceState]:
     Return what distinguishes the running minion from the next one, and the state of its service.
 
     The report is read first, and the service is checked once: any minion that starts after that is
-    the new one.
+    the new one. The moment lies between them, so that it is not after the start of any such minion.
     """
     running = context.generations.serving()
     said, at = None, None
@@ -381,6 +384,7 @@ def former(context: Context) -> tuple[Former, ServiceState]:
         # It has reported at some time; the next minion writes the report again.
         log.warning("%s", err)
         at = 0.0
+    noted = processes.moment()
     state = context.services.state(context.unit)
     found = Former(
         pid=state.pid,
@@ -389,5 +393,6 @@ def former(context: Context) -> tuple[Former, ServiceState]:
         process="" if running is None else running.process,
         took=said.took if said is not None else None,
         hooked=said.hooked if said is not None else None,
+        noted=noted,
     )
     return found, state

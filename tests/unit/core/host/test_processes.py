@@ -64,3 +64,16 @@ def test_a_kernel_that_tells_no_children_may_have_some(monkeypatch):
 def test_an_age_is_that_of_the_process():
     assert 0 <= processes.age(os.getpid()) <= processes.age(1) + 1
     assert processes.age(2**22 + 1) is None
+
+
+def test_what_began_before_a_moment():
+    at = processes.moment()
+    boot, ticks = at.split(":")
+    began = {
+        f"{boot}:7:{int(ticks) - 1}": True,
+        f"{boot}:7:{ticks}": False,
+        f"another:7:{int(ticks) - 1}": False,
+        "main:x": False,
+        "": False,
+    }
+    assert {who: processes.began_before(who, at) for who in began} == began

@@ -71,7 +71,9 @@ FULL = {
         silent=True,
         beside=("5",),
     ),
-    "former": Former(pid=5, invocation="i", report=1.0, process="5", took=2.0, hooked=False),
+    "former": Former(
+        pid=5, invocation="i", report=1.0, process="5", took=2.0, hooked=False, noted="b:7"
+    ),
     "boot": Boot(awaits=("b", "waiting_for_boot"), booted=3.0, reboot="asked for", left=True),
     "watched": Watched(boot="b", until=9.0),
 }

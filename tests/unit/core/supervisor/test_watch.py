@@ -6,7 +6,8 @@ from dataclasses import replace
 import pytest
 
 from saltext_safeupdate.core.errors import CommandError, RecordError
-from saltext_safeupdate.core.host import locks
+from saltext_safeupdate.core.generations.generation import Report
+from saltext_safeupdate.core.host import locks, processes
 from saltext_safeupdate.core.host.service import LastRun
 from saltext_safeupdate.core.jobs.ledger import State
 from saltext_safeupdate.core.record.facts import RESTART
@@ -249,6 +250,23 @@ class TestSoft:
         host.supervise()
         _assert_back(host, "no minion with this extension reported within 30 s")
         assert host.clock.passed >= 30
+
+    @pytest.mark.parametrize(("began", "phase"), [(-1, Phase.ROLLED_BACK), (60, Phase.COMMITTED)])
+    def test_a_report_of_one_that_began_before_the_restart_does_not_count(self, host, began, phase):
+        """Somebody has started it just then, and it reports before it ends."""
+        _installed(host)
+        boot, ticks = processes.moment().split(":")
+        start = int(ticks) + began * os.sysconf("SC_CLK_TCK")
+
+        def report():
+            host.clock.work(1)
+            new = host.packages.versions == NEW
+            said = Report(at=host.clock(), boot=boot)
+            host.generations.reports(f"{boot}:1:{start}" if new else "main:back", said)
+
+        host.services.report = report
+        host.supervise()
+        assert host.last.phase is phase, host.last
 
     @pytest.mark.parametrize("old_is_heard", [True, False])
     @pytest.mark.parametrize("answers", ["never", "not delivered"])
