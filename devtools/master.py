@@ -177,14 +177,14 @@ class Master:
 
     def publish(
         self,
-        function: str,
+        function: str | list[str],
         *args: Any,
         target: str = "*",
         tgt_type: str = "glob",
         jid: str = "",
         **kwargs: Any,
     ) -> str:
-        """Publish a job without waiting, and return its JID."""
+        """Publish a job without waiting, of one function or of several; return its JID."""
         reply = self.ask(
             "publish",
             target=target,

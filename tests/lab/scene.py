@@ -125,7 +125,7 @@ class Scene:
     def sls(self, name: str, text: str) -> None:
         (self.master.files / f"{name}.sls").write_text(text)
 
-    def publish(self, function: str, *args: Any, **kwargs: Any) -> str:
+    def publish(self, function: str | list[str], *args: Any, **kwargs: Any) -> str:
         return self.master.publish(function, *args, target=self.name, tgt_type="list", **kwargs)
 
     def call(self, function: str, *args: Any, timeout: float = 120, **kwargs: Any) -> Any:

@@ -104,9 +104,12 @@ def test_jobs_of_both_are_seen_and_ended_as_those_of_one(scene: HandoverScene) -
 def test_a_job_may_ask_for_the_restart_itself(scene: HandoverScene) -> None:
     before = scene.pid()
     script = f"set -e; systemctl restart salt-minion; echo after >> {WORK}; echo after"
-    jid = scene.publish("cmd.run", script)
-    assert scene.returned(jid, 60)["return"] == "after"
+    jid = scene.publish(["cmd.run", "safeupdate.check"], [script], [])
+    found = scene.returned(jid, 60)["return"]
+    assert found["cmd.run"] == "after"
+    assert [each["code"] for each in found["safeupdate.check"]] == ["leaving"]
     scene.minion_started(before)
+    scene.master.wait(lambda: scene.call("safeupdate.check") == [], 60, "the next one to answer")
     jid = scene.publish("safeupdate.restart", "for a test")
     assert scene.returned(jid, 60)["success"]
     assert scene.wait_end()["phase"] == "committed"

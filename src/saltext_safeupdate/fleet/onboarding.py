@@ -17,8 +17,9 @@ from .checkpoints import AFTER, BEFORE
 from .inventory import is_lacking
 from .plan import Plan
 
-# Findings of 'safeupdate.check' on a minion that has not read its set-up yet.
-_NOT_YET = ("executor", "engine", "restart-pending")
+# Findings of 'safeupdate.check' on a minion that has not read its set-up yet, or that is followed
+# by another one.
+_NOT_YET = ("executor", "engine", "restart-pending", "leaving")
 _LONGEST = 300
 
 

@@ -207,6 +207,20 @@ def test_one_that_says_what_it_likes_decides_for_itself_alone(master):
     assert sorted(found["done"]) == [name for name in NAMES if name != "m3"]
 
 
+def test_one_that_is_leaving_is_asked_again_until_the_next_one_answers(master):
+    hears, leaving = master.fleet.hears, [{"code": "leaving", "problem": "It is.", "fix": "Wait."}]
+
+    def leaves(name, fun, arg, now):
+        said = hears(name, fun, arg, now)
+        late = now < (master.fleet.enabled[name] or now) + 200
+        return (leaving, True) if name == "m3" and late and said[0] is REMARK else said
+
+    master.fleet.hears = leaves
+    found, _ = run(master)
+    assert sorted(found["done"]) == NAMES
+    assert found["remarks"]["m3"] == ["master"]
+
+
 def test_a_test_begins_nothing(master):
     found, said = run(master, test=True)
     assert len(found["not_begun"]) == 8

@@ -41,7 +41,8 @@ Look = Callable[[Host], Iterable[Problem]]
 def check(host: Host, functions: facts.Functions) -> list[dict[str, str]]:
     """Return every problem, not only the first. *functions* are Salt's execution functions."""
     looks = (*_CHECKS, lambda host: _master(host, functions))
-    return [problem._asdict() for problem in _found(host, looks)]
+    first = (checks_of_files.restart_pending, checks_of_restarts.leaving)
+    return [problem._asdict() for problem in _found(host, looks, first)]
 
 
 def unhooked(host: Host) -> str:
@@ -52,13 +53,17 @@ def unhooked(host: Host) -> str:
 
 def quick(host: Host) -> list[str]:
     """Return the problems of the set-up that are found without asking another program."""
-    return [problem.problem for problem in _found(host, _QUICK)]
+    return [problem.problem for problem in _found(host, _QUICK, (checks_of_files.restart_pending,))]
 
 
-def _found(host: Host, looks: Iterable[Look]) -> list[Problem]:
-    """Return what the looks find. If a check fails, that is a problem, too."""
+def _found(host: Host, looks: Iterable[Look], first: Iterable[Look]) -> list[Problem]:
+    """
+    Return what the looks find. If a check fails, that is a problem, too.
+
+    If one of the *first* finds something, looks for problems that a restart solves are left out.
+    """
     found: list[Problem] = []
-    pending = _tried(checks_of_files.restart_pending, host)
+    pending = [problem for look in first for problem in _tried(look, host)]
     for look in looks:
         if not (pending and look in _BY_RESTART):
             found += _tried(look, host)
@@ -122,7 +127,12 @@ def _extension(host: Host) -> Iterator[Problem]:
             f"The running extension ({running}) is no longer in {path}.",
             "Install it there again, and restart the minion.",
         )
-    elif installed != running:
+
+
+def _other_extension(host: Host) -> Iterator[Problem]:
+    running, path = ourselves.running_version(), ourselves.home()
+    installed = ourselves.version_in(path)
+    if installed and installed != running:
         yield Problem(
             "extension",
             f"Version {running} of the extension runs, and {installed} is installed in {path}.",
@@ -358,6 +368,7 @@ _CHECKS: tuple[Look, ...] = (
     checks_of_files.set_up_file,
     checks_of_files.stand_ins,
     _extension,
+    _other_extension,
     checks_of_files.code,
     _hooks,
     _locks,
@@ -371,6 +382,6 @@ _CHECKS: tuple[Look, ...] = (
 # Problems that a restart of a minion solves.
 _BY_RESTART = (
     *(_executor, _engine, checks_of_files.set_up_file, checks_of_files.stand_ins, _hooks),
-    *(checks_of_files.code, checks_of_restarts.stop_guard),
+    *(_other_extension, checks_of_files.code, checks_of_restarts.stop_guard),
 )
 _QUICK = (_configuration, _executor, _engine, _owner, _hooks, _locks, _state_dir)

@@ -23,6 +23,28 @@ def stop_guard(host: Host) -> Iterator[Problem]:
             yield Problem("stop-guard", problem, fix)
 
 
+def leaving(host: Host) -> Iterator[Problem]:
+    """Look whether it is an earlier minion that does this job, and the next one is on its way."""
+    if str(host.opts.get("__cli", "")).endswith("salt-call"):
+        return
+    try:
+        generations = Generations(host.store)
+        earlier = {*generations.overlapping(), *generations.leaving()}
+        ours = earlier.intersection(map(processes.identity, processes.ancestors()))
+        leaves = ours and host.services.state(host.settings.service).running
+    except SafeUpdateError:
+        # That is a problem of its own.
+        return
+    if leaves:
+        yield Problem(
+            "leaving",
+            "The minion that has answered is leaving: it was restarted, and takes jobs only until "
+            "the next one is ready. So this is not about the next one.",
+            "Run 'safeupdate.check' again in some seconds: the next one answers then. During an "
+            "update it does as soon as it has proven healthy.",
+        )
+
+
 def handover(host: Host) -> Iterator[Problem]:
     """Look whether a restart hands the minion over, and whether the last one has."""
     unit = host.settings.service

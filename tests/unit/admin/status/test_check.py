@@ -13,7 +13,7 @@ from saltext_safeupdate.admin.setup.set_up import SetUp
 from saltext_safeupdate.admin.status import check
 from saltext_safeupdate.core.errors import CommandError
 from saltext_safeupdate.core.extensions import ourselves
-from saltext_safeupdate.core.generations.generation import Report
+from saltext_safeupdate.core.generations.generation import Report, Standing
 from saltext_safeupdate.core.generations.table import Generations
 from saltext_safeupdate.core.host import locks, processes
 from saltext_safeupdate.core.packages.own import Own
@@ -163,6 +163,22 @@ def test_another_version_of_the_extension_on_the_disk(made, monkeypatch, tmp_pat
     assert problem["code"] == "extension"
     assert named in problem["problem"]
     assert saltext_safeupdate.__version__ in problem["problem"]
+
+
+@pytest.mark.parametrize("standing", [Standing.OVERLAPPING, Standing.LEAVING])
+def test_an_earlier_minion_says_that_it_is_leaving(made, monkeypatch, tmp_path, standing):
+    """Another version of the extension is installed already: that is the next one's."""
+    (tmp_path / "__init__.py").write_text('__version__ = "9.9"\n')
+    monkeypatch.setattr(ourselves, "home", lambda: str(tmp_path))
+    main = processes.identity(os.getppid())
+    Generations(made.store).stands(main, standing)
+    assert _codes(made) == ["leaving"]
+    made.opts["__cli"] = "salt-call"
+    assert "leaving" not in _codes(made)
+    assert "extension" in _codes(made)
+    del made.opts["__cli"]
+    Generations(made.store).stands(main, Standing.SERVING)
+    assert "leaving" not in _codes(made)
 
 
 @pytest.mark.parametrize("answer", [{}, "'safeupdate.master_version' is not available", None])
