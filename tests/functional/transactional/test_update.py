@@ -5,10 +5,20 @@ import sqlite3
 
 import pytest
 
+from saltext_safeupdate.core.host import processes
+
 from .conftest import WITHOUT_SALT
 from .host import BROKEN, NEW, OLD
 
 pytestmark = WITHOUT_SALT
+
+
+def test_what_runs_there_knows_the_boot_of_the_system_and_not_that_of_its_host(rig):
+    boots = {processes.boot()}
+    for _ in range(2):
+        rig.boot()
+        boots.add(rig.visit(lambda: print(processes.boot())).stdout.strip())
+    assert len(boots) == 3, boots
 
 
 def test_it_is_installed_in_a_snapshot_and_committed_after_the_boot(host):

@@ -13,6 +13,8 @@ import sys
 import tempfile
 import traceback
 
+from saltext_safeupdate.core.host import processes
+
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _NEWNS = 0x20000
 
@@ -35,6 +37,8 @@ def _child(pid, environment, function, out, err):
     code = 1
     try:
         _join(pid)
+        # The system has a boot of its own. This process may know the one of its host already.
+        processes.boot.cache_clear()
         os.environ.clear()
         os.environ.update(environment)
         # This process has chosen a place out of its own environment.
