@@ -18,9 +18,8 @@ from .plan import Wave
 from .rollout import Minion, Mode, Rollout, Step, since, time_between
 
 # Seconds until a minion is asked again whose update was postponed or refused for now: the first
-# three times, in which its wave waits for it, and later.
+# times, in which its wave waits for it, and later.
 ATTEMPT_INTERVAL, BUSY_INTERVAL = 300.0, 1800.0
-MOST_TRIES = 3
 # The number of canaries that have to roll a version back until it is kept from all minions.
 QUARANTINE = 2
 
@@ -109,7 +108,7 @@ def _moved(rollout: Rollout, name: str, before: Step, now: float) -> list[Action
         # Its time starts with the boot: nobody knew when that would be.
         minion.asked = rollout.elapsed - (minion.seconds if minion.step.settled else 0.0)
     if minion.step is Step.WAITING:
-        interval = BUSY_INTERVAL if minion.tries >= MOST_TRIES else ATTEMPT_INTERVAL
+        interval = BUSY_INTERVAL if minion.tries >= standing.MOST_TRIES else ATTEMPT_INTERVAL
         minion.not_before = rollout.elapsed + interval
         if busy and minion.busy_since is None:
             minion.busy_since = rollout.elapsed
@@ -260,21 +259,16 @@ def _is_over(rollout: Rollout, wave: Wave) -> bool:
     found = [rollout.minions[name] for name in wave.minions]
     return all(
         m.step.settled
-        or (m.step is Step.WAITING and (m.away or _is_busy(m)))
+        or (m.step is Step.WAITING and (m.away or standing.is_busy(m)))
         or ending.goes_on_without(m)
         for m in found
     )
 
 
-def _is_busy(minion: Minion) -> bool:
-    """Return whether it was asked repeatedly, and has not begun through no fault of its own."""
-    return minion.busy_since is not None and minion.tries >= MOST_TRIES
-
-
 def _awaited(rollout: Rollout, wave: Wave) -> list[str]:
     """Return the minions of a wave that are busy, and not for too long."""
     longest, known = rollout.plan.request.late_timeout, rollout.minions
-    busy = [n for n in wave.minions if known[n].step is Step.WAITING and _is_busy(known[n])]
+    busy = [name for name in wave.minions if standing.is_busy(known[name])]
     return [name for name in busy if since(rollout, known[name].busy_since) < longest]
 
 
@@ -296,19 +290,7 @@ def _too_few(rollout: Rollout, wave: Wave, awaited: Sequence[str] = ()) -> str:
         or rollout.minions[name].excused
         or name in awaited
     ]
-    if len(done) >= needed:
-        return ""
-    rest = ", ".join(
-        name if name in there else f"{name} (held: {rollout.minions[name].reason})"
-        for name in wave.minions
-        if name not in done
-    )
-    # The rollout cannot continue without them: they have shown nothing.
-    held = "" if there else ". A new plan draws other canaries; or 'resume' when they are not held"
-    return (
-        f"only {len(done)} of {len(wave.minions)} minions of wave {rollout.wave + 1} are done, "
-        f"and {needed} have to be; not {rest}{held}"
-    )
+    return "" if len(done) >= needed else gates.too_few(rollout, wave, done, needed)
 
 
 def _stop(rollout: Rollout, why: str, now: float) -> list[Action]:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
+
 from . import standing, window
-from .rollout import Mode, Rollout, Step, since
+from .plan import Wave
+from .rollout import LEFT, Minion, Mode, Rollout, Step, since
 
 # The number of names in a reason, and of characters of a minion's own one: its row has all of it.
 _SHOWN, _LONGEST = 3, 240
-_NEXT = (
-    "No other begins: 'retry' asks again when the cause is gone{allowed}, 'resume' continues "
-    "without what has failed, 'abort' ends it"
-)
+_RETRY, _END = "'retry' asks again when the cause is gone", "'abort' ends it"
 # The minion itself keeps a version that it has rolled back in quarantine.
 _ALLOWED = " and 'safeupdate.unquarantine' allows the version there"
 
@@ -72,9 +72,48 @@ def failures(rollout: Rollout) -> str:
         told = f"{len(counted)} {have} failed, and {rollout.plan.failed} may: {first}"
     else:
         return over(rollout)
-    back = any(minion.step is Step.ROLLED_BACK for minion in counted.values())
-    following = _NEXT.format(allowed=_ALLOWED if back else "")
+    following = _following(counted.values(), "'resume' continues without what has failed")
     return f"{told} is {counted[first].told(_LONGEST)}. {following}"
+
+
+def _following(minions: Iterable[Minion], resume: str) -> str:
+    """Return what to do about minions; *resume* says what that does."""
+    steps = {minion.step for minion in minions}
+    allowed = _ALLOWED if Step.ROLLED_BACK in steps else ""
+    again = [_RETRY + allowed] if any(step.bad or step in LEFT for step in steps) else []
+    return f"No other begins: {', '.join([*again, resume, _END])}"
+
+
+def too_few(rollout: Rollout, wave: Wave, done: Collection[str], needed: int) -> str:
+    """Return that too few minions of an ended wave are done, which are not, and what to do."""
+    left = {name: rollout.minions[name] for name in wave.minions if name not in done}
+    told = [f"{name} ({_why_not(minion)})" for name, minion in list(left.items())[:_SHOWN]]
+    more = f" and {len(left) - _SHOWN} more" if len(left) > _SHOWN else ""
+    found = list(left.values())
+    busy = [each for each in found if standing.begins_anew(each)]
+    if len(left) == len(wave.minions) and all(each.step is Step.HELD for each in found):
+        # The rollout cannot continue without them: they have shown nothing.
+        following = (
+            "No other begins: 'retry' asks again when they are not held, a new plan draws other "
+            f"canaries, {_END}"
+        )
+    elif busy:
+        others = " and continues without the others" if len(busy) < len(found) else ""
+        following = _following(found, f"'resume' waits again for what is busy{others}")
+    else:
+        following = _following(found, "'resume' continues without them")
+    return (
+        f"only {len(done)} of {len(wave.minions)} minions of wave {rollout.wave + 1} are done, "
+        f"and {needed} have to be; not {', '.join(told)}{more}. {following}"
+    )
+
+
+def _why_not(minion: Minion) -> str:
+    if minion.step is Step.HELD:
+        return f"held: {minion.reason}"
+    if minion.away:
+        return "does not answer"
+    return f"busy: {minion.reason}" if standing.is_busy(minion) else minion.told(_LONGEST)
 
 
 def over(rollout: Rollout) -> str:

@@ -15,6 +15,8 @@ from .rollout import BROKEN, Minion, Rollout, Step, since
 # Seconds without an answer after which a minion is in doubt. It counts as away, with all the
 # consequences, only after the ``silence_timeout`` of the rollout.
 DOUBT = 15.0
+# How often a minion is asked that cannot begin, until its wave continues without it.
+MOST_TRIES = 3
 
 
 def holds(rollout: Rollout, minion: Minion) -> str:
@@ -35,6 +37,17 @@ def holds(rollout: Rollout, minion: Minion) -> str:
 def in_doubt(rollout: Rollout, minion: Minion) -> bool:
     """Return whether the minion should have answered a question by now."""
     return minion.silent_since is not None and since(rollout, minion.silent_since) > DOUBT
+
+
+def is_busy(minion: Minion) -> bool:
+    """Return whether it was asked repeatedly, and has not begun through no fault of its own."""
+    asked = minion.busy_since is not None and minion.tries >= MOST_TRIES
+    return asked and minion.step is Step.WAITING
+
+
+def begins_anew(minion: Minion) -> bool:
+    """Return whether ``resume`` has a busy minion asked again, as if it had not been asked."""
+    return is_busy(minion) and not (minion.away or minion.engaged)
 
 
 def down(rollout: Rollout) -> list[str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from . import gates, sending
+from . import gates, sending, standing
 from .actions import Action
 from .rollout import LEFT, Minion, Mode, Rollout, Step, said
 
@@ -27,7 +27,7 @@ def resume(rollout: Rollout, now: float, by: str = "") -> list[Action]:
     Continue, and accept minions that failed or are away. Withdrawn requests begin again.
 
     If the rollout is running, minions that wait for a reboot are accepted, too. If it has stopped,
-    minions that are at work for somebody else are accepted, too.
+    minions that are at work for somebody else are accepted, too, and busy ones are asked again.
     """
     if rollout.mode in (Mode.PAUSED, Mode.STOPPED, Mode.RUNNING):
         stands = rollout.full_since is not None or rollout.mode is Mode.STOPPED
@@ -38,7 +38,8 @@ def resume(rollout: Rollout, now: float, by: str = "") -> list[Action]:
             busy = busy and not minion.step.active and minion.step is not Step.TO_REBOOT
             minion.forgiven = minion.forgiven or minion.step.bad or waits or busy
             minion.excused = minion.excused or minion.away
-            if minion.step is Step.CANCELLED:
+            anew = rollout.mode is Mode.STOPPED and standing.begins_anew(minion)
+            if minion.step is Step.CANCELLED or anew:
                 _try_again(minion)
         rollout.full_since = None
         _go_on(rollout)

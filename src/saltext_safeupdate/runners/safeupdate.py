@@ -457,7 +457,8 @@ def resume(rollout, take_over=False):
     Continue a rollout that is paused or has stopped, and accept minions that failed or are away.
 
     Minions that have failed or are away do not count against ``max_unavailable`` any more. A
-    minion that was away counts again from its next answer on.
+    minion that was away counts again from its next answer on. If the rollout has stopped, it waits
+    for busy minions again.
 
     If the rollout is running, no wave waits any more for a host that is to be rebooted. If it was
     paused or had stopped, it waits for such a host as before; a second ``resume`` ends that.

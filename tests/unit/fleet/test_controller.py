@@ -765,8 +765,44 @@ def test_a_wave_waits_for_busy_hosts_no_longer_than_for_any_others() -> None:
     busy = Host("m0000", ends="postponed")
     world = World(fleet(6, busy=busy), canaries=1, soak=0, late_timeout=7200).run(DAY)
     assert world.rollout.mode is Mode.STOPPED
-    assert "only 0 of 1 minions of wave 1 are done" in world.rollout.why
     assert world.rollout.elapsed < 3 * 7200
+    assert world.rollout.why == (
+        "only 0 of 1 minions of wave 1 are done, and 1 have to be; not m0000 (busy: postponed: its "
+        "jobs did not end in time). No other begins: 'resume' waits again for what is busy, "
+        "'abort' ends it"
+    )
+    steering.resume(world.rollout, world.now)
+    world.run(3600)
+    assert world.rollout.mode is Mode.RUNNING, "it waits again"
+    busy.ends = "committed"
+    world.run(DAY)
+    assert (world.rollout.mode, set(world.steps().values())) == (Mode.FINISHED, {"done"})
+
+
+@pytest.mark.parametrize("how", ["failed", "rolled_back"])
+def test_a_wave_of_which_too_few_are_done_says_what_to_do(how: str) -> None:
+    hosts = fleet(6, first=Host("m0000", ends=how))
+    world = World(hosts, canaries=0, waves=[2, 4], max_failed=2, max_unavailable=3, soak=0)
+    world.run(DAY)
+    assert world.rollout.mode is Mode.STOPPED
+    told, _, following = world.rollout.why.partition(". ")
+    assert told.startswith("only 1 of 2 minions of wave 1 are done, and 2 have to be; not m0000 (")
+    assert following == (
+        f"No other begins: 'retry' asks again when the cause is gone{ALLOWED * (how != 'failed')}, "
+        "'resume' continues without them, 'abort' ends it"
+    )
+    steering.resume(world.rollout, world.now)
+    assert world.run(DAY).rollout.mode is Mode.FINISHED
+
+
+def test_a_wave_of_which_too_few_answer_goes_on_when_somebody_has_resumed() -> None:
+    gone = Host("m0000", away=((NOW, NOW + 10 * DAY),))
+    world = World(fleet(6, gone=gone), canaries=0, waves=[2, 4], max_unavailable=3, soak=0)
+    world.run(DAY)
+    assert "not m0000 (does not answer). No other begins: 'resume' continues" in world.rollout.why
+    steering.resume(world.rollout, world.now)
+    world.run(3600)
+    assert list(world.steps().values()) == ["waiting", *["done"] * 5]
 
 
 @pytest.mark.parametrize("how", ["held", "locked"])
@@ -789,8 +825,16 @@ def test_canaries_that_are_all_held_have_shown_nothing() -> None:
     kept = {name: Host(name, held="Jo") for name in ("m0000", "m0001")}
     world = World(fleet(6, **kept), soak=0, canaries=2).run(DAY)
     assert world.rollout.mode is Mode.STOPPED
-    assert "only 0 of 2 minions of wave 1 are done, and 1 have to be" in world.rollout.why
+    assert world.rollout.why == (
+        "only 0 of 2 minions of wave 1 are done, and 1 have to be; not m0000 (held: Jo), m0001 "
+        "(held: Jo). No other begins: 'retry' asks again when they are not held, a new plan draws "
+        "other canaries, 'abort' ends it"
+    )
     assert not any(host.taken for host in world.hosts.values())
+    for host in kept.values():
+        host.held = ""
+    steering.retry(world.rollout, kept, world.now)
+    assert world.run(DAY).rollout.mode is Mode.FINISHED
 
 
 def test_a_rollout_in_which_everybody_is_held_has_not_succeeded() -> None:
