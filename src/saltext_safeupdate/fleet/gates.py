@@ -68,8 +68,7 @@ def failures(rollout: Rollout) -> str:
         told = f"canary {first}"
     elif len(counted) > rollout.plan.failed:
         first = min(counted)
-        have = "minion has" if len(counted) == 1 else "minions have"
-        told = f"{len(counted)} {have} failed, and {rollout.plan.failed} may: {first}"
+        told = f"{rollout.plan.exceeded(len(counted))}: {first}"
     else:
         return over(rollout)
     following = _following(counted.values(), "'resume' continues without what has failed")

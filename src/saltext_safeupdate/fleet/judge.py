@@ -186,7 +186,9 @@ def _judge(minion: Minion, report: Report, goal: Goal) -> None:
     elif report.phase in _AS_ASKED:
         _committed(minion, report, goal)
     elif report.phase in _ENDS:
-        minion.come_to(_ENDS[report.phase], report.reason or report.phase)
+        # A minion may say no more than how its update has ended.
+        why = "" if report.reason == report.phase else report.reason
+        minion.come_to(_ENDS[report.phase], why)
     elif report.phase == "postponed":
         minion.come_to(Step.WAITING, report.reason or "postponed: its jobs did not end in time")
     elif not minion.step.settled:

@@ -227,8 +227,7 @@ class Onboarding:
         if canary:
             self.why = f"canary {canary} {self.hosts[canary].why}"
         elif len(failed) > self.plan.failed:
-            have = "minion has" if len(failed) == 1 else "minions have"
-            self.why = f"{len(failed)} {have} failed, and {self.plan.failed} may"
+            self.why = self.plan.exceeded(len(failed))
         elif len(failed) >= self.plan.unavailable:
             self.why = "as many minions have failed as may be away at once"
         elif self._waiting() and self._failed_of(wave.group) >= self._limit(wave.group):

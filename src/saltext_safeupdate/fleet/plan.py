@@ -99,6 +99,11 @@ class Plan:
     busy: Mapping[str, str] = field(default_factory=dict)
     limits: Mapping[str, int] = field(default_factory=dict)
 
+    def exceeded(self, failed: int) -> str:
+        """Return in words that more minions have failed than may."""
+        have = "minion has" if failed == 1 else "minions have"
+        return f"{failed} {have} failed, and {self.failed} may"
+
     def of(self, minion: str) -> Request:
         """Return the request for a minion: its group may have settings of its own."""
         return self.request.of(self.group_of.get(minion, ""))

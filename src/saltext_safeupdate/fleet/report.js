@@ -79,8 +79,6 @@
   const rank = { bad: 0, work: 1, wait: 2, done: 3 };
   for (const m of data.minions) {
     if (m.away && m.step === "waiting" && !m.reason) m.reason = "does not answer";
-    // Of one that says no more than how it has ended.
-    if (m.reason === m.step) m.reason = words(m.step);
   }
   data.minions.sort((a, b) => rank[kind(a.step)] - rank[kind(b.step)]);
   const end = Math.max(1, ...data.minions.map((m) => (m.asked ?? 0) + m.seconds), data.elapsed);

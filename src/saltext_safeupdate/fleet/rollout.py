@@ -178,8 +178,7 @@ class Minion:
     def told(self, longest: int = 500) -> str:
         """Return its step and the reason, of at most so many characters, as a person says it."""
         step = self.step.value.replace("_", " ")
-        # A minion may say no more than how its update has ended.
-        if self.reason in ("", self.step.value):
+        if not self.reason:
             return step
         cut = len(self.reason) > longest
         why = self.reason[: longest - 1] + "…" if cut else self.reason.removesuffix(".")

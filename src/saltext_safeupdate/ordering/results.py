@@ -20,15 +20,12 @@ PREDICTED = (
     "else."
 )
 WOULD_DEFER = "This would be deferred to the end of the run: the minion itself runs from {names}."
-WOULD_RESTART = (
-    "This would be deferred to the end of the run: the minion restarts itself without waiting for "
-    "jobs if it can be handed over, and otherwise as soon as every job has ended and its return "
-    "has been delivered."
-)
+# Whether it can be handed over is known when it restarts: jobs may end, or begin, before that.
 DEFERRED_RESTART = (
     "The minion restarts itself without waiting for jobs if it can be handed over, and otherwise "
     "as soon as every job has ended and its return has been delivered."
 )
+WOULD_RESTART = f"This would be deferred to the end of the run. {DEFERRED_RESTART}"
 ABORTED = (
     "{names} did not change: the run was aborted before its end, when the minion would have been "
     "updated. Fix what failed and run it again."

@@ -32,7 +32,7 @@ def test_a_summary_of_one_that_has_stopped() -> None:
     assert found["problems"][0] == {
         "minion": "m03",
         "what": "rolled_back",
-        "why": "rolled_back",
+        "why": "",
     }
     assert [wave["state"] for wave in found["waves"]][:2] == ["over", "over"]
     assert sum(found["counts"].values()) == found["minions"] == 12

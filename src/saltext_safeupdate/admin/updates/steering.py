@@ -12,12 +12,6 @@ from ...core.jobs import current
 from ...this_host import Host
 from ..status.status import described
 
-# Whether it can be handed over is known when it restarts: jobs may end, or begin, before that.
-_DEFERRED = (
-    "The minion restarts without waiting for jobs if it can be handed over, and otherwise as soon "
-    "as every job has ended and its return has been delivered."
-)
-
 
 def restart(host: Host, reason: str, jitter: object = 0) -> dict[str, Any]:
     """
@@ -26,6 +20,7 @@ def restart(host: Host, reason: str, jitter: object = 0) -> dict[str, Any]:
     It waits for a random time at first, up to *jitter* seconds.
     """
     from ...core.supervisor import asking
+    from ...ordering.results import DEFERRED_RESTART
 
     # If the hooks are not there yet, this job has no share of the jobs lock, and the restart
     # would not wait for it.
@@ -35,7 +30,7 @@ def restart(host: Host, reason: str, jitter: object = 0) -> dict[str, Any]:
         raise InputError("'jitter' must be a number of seconds, 0 or more. Nothing was changed.")
     delay = random.uniform(0, float(str(jitter)))  # noqa: S311 (it spreads restarts, and keeps no secret)
     update = asking.restart(factory.initiator(host, jid), jid=jid, reason=reason, delay=delay)
-    return {**described(update), "comment": _DEFERRED}
+    return {**described(update), "comment": DEFERRED_RESTART}
 
 
 def restart_after_run(reason: str) -> bool:
