@@ -55,7 +55,7 @@ def all_expected(opts: Mapping[str, Any], target: object, tgt_type: object) -> l
     if odd := missing(target, tgt_type, found):
         raise InputError(
             f"No minion with an accepted key is called {', '.join(map(repr, odd[:5]))}. Nothing "
-            "was changed; 'salt-key -l acc' lists the keys."
+            "was asked or changed; 'salt-key -l acc' lists the keys."
         )
     return found
 

@@ -837,14 +837,14 @@ def versions(tgt="*", tgt_type="glob", timeout=30, details=False, ask=True, only
         The time zone of ``times``: ``UTC``, ``local`` for this master's zone, or a name such as
         ``Europe/Berlin``. Defaults to ``UTC``.
 
-    :raises CommandExecutionError: if no minion matches, or a value is not valid. Then no minion is
-        asked.
+    :raises CommandExecutionError: if no minion matches, a list names one that is not there, or a
+        value is not valid. Then no minion is asked.
     :raises CommandExecutionError: if the engine ``safeupdate_redeliver`` of this master is not
         configured or does not run, or the cache of the master cannot be used.
     """
     progress.zone(zone)
     wanted = stocktaking.only(only)
-    minions = stocktaking.expected(__opts__, tgt, tgt_type)
+    minions = stocktaking.all_expected(__opts__, tgt, tgt_type)
     timeout = redelivery.seconds("timeout", timeout)
     found = stocktaking.made(__opts__).versions(minions, timeout, asks=bool(ask), only=wanted)
     return _told({**stocktaking.dated(found, zone), "details": bool(details)})

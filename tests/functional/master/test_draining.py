@@ -234,6 +234,17 @@ def test_a_misspelt_name_undrains_nobody(master, monkeypatch, target):
     assert list(draining.drained(master.store(), 0.0)) == ["m1"]
 
 
+@pytest.mark.parametrize("target", ["m1,m99", ["m1", "m99"]])
+def test_the_versions_of_a_misspelt_name_are_not_left_out_without_a_word(
+    master, monkeypatch, target
+):
+    monkeypatch.setattr(
+        safeupdate, "__opts__", {**master.opts, "cachedir": str(master.cache)}, raising=False
+    )
+    with pytest.raises(safeupdate.errors.RefusedError, match=r"is called 'm99'.*Nothing was asked"):
+        safeupdate.versions(target, tgt_type="list", ask=False)
+
+
 def test_a_check_tells_of_a_misspelt_name(master, monkeypatch):
     # As an orchestration calls it.
     called = {**master.opts, "cachedir": str(master.cache), "fun": "state.orchestrate"}
