@@ -10,6 +10,7 @@ never taken for "nothing pending".
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import glob
 import logging
@@ -367,16 +368,33 @@ class Database:
         )
 
     def _named(self, err: sqlite3.Error | str) -> str:
-        """Return the error with its reason if a file cannot be opened: SQLite does not name it."""
+        """
+        Return the error with its reason if a file cannot be opened: SQLite does not name it.
+
+        Makes no file and changes none: a log that root makes would belong to root.
+        """
         if "unable to open" not in str(err):
             return str(err)
         # Only this one: closing any of the others would drop the locks of this process on it.
         log_file = f"{self.path}-wal"
         try:
-            os.close(os.open(log_file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600))
+            os.close(os.open(log_file, os.O_RDWR | os.O_NOFOLLOW))
+        except FileNotFoundError:
+            return f"{err}{self._not_made(log_file)}"
         except OSError as reason:
             return f"{err} ({log_file}: {reason.strerror})"
         return str(err)
+
+    @staticmethod
+    def _not_made(path: str) -> str:
+        """Return why a file cannot be made, in brackets: one without a name is tried instead."""
+        try:
+            os.close(os.open(os.path.dirname(path), os.O_RDWR | os.O_TMPFILE, 0o600))
+        except OSError as reason:
+            # Some file systems have no such files; the directory says nothing then.
+            unknown = reason.errno in (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL)
+            return "" if unknown else f" ({path}: {reason.strerror})"
+        return ""
 
 
 def _try_to_write(db: sqlite3.Connection) -> None:

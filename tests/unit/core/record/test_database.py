@@ -150,6 +150,14 @@ def test_the_reason_is_told_why_a_file_beside_it_cannot_be_opened(path):
     accept(path, "2")
 
 
+def test_the_look_for_the_reason_makes_no_file(path):
+    """It would belong to whoever looks, such as root, and then no minion of another user writes."""
+    os.makedirs(path, 0o700)
+    with pytest.raises(RecordError, match="unable to open"):
+        accept(path)
+    assert os.listdir(os.path.dirname(path)) == [os.path.basename(path)]
+
+
 def test_too_many_open_files_are_told(path):
     accept(path)
     with no_more_files(), pytest.raises(RecordError, match="Too many open files"):
