@@ -15,7 +15,7 @@ from zipfile import ZipFile
 import pytest
 
 from devtools import release, venvs
-from devtools.command import REPO, ToolError, run
+from devtools.command import REPO, Result, ToolError, run
 from devtools.lab import rpm_recipes
 from devtools.lab.container import Container, Lab
 from devtools.lab.recipes import PREFIX
@@ -32,6 +32,23 @@ print(json.dumps({
 }))
 """
 HOME = "/usr/share/saltext-safeupdate"
+# Have the package of Salt be the one of a master, and no configuration of a minion.
+_NO_MINION = "rm -r /etc/salt/minion* && mkdir -p /etc/salt/master.d\n"
+AS_MASTER_DEB = f"""\
+set -e
+cd /var/lib/dpkg
+sed -i 's/^Package: salt-minion$/Package: salt-master/' status
+for file in info/salt-minion.*; do mv $file info/salt-master.${{file##*.}}; done
+{_NO_MINION}"""
+AS_MASTER_RPM = f"""\
+set -e
+rpm --erase --nodeps --justdb salt-minion
+cd /tmp
+printf '%s\\n' 'Name: salt-master' 'Version: 3008.3' 'Release: 1' 'Summary: a master' \\
+    'License: none' 'BuildArch: noarch' '%description' 'A master.' '%files' > master.spec
+rpmbuild -bb --quiet --define '_rpmdir /tmp/rpms' master.spec
+rpm --install /tmp/rpms/noarch/salt-master-*.rpm
+{_NO_MINION}"""
 
 
 @pytest.fixture(scope="module")
@@ -265,6 +282,13 @@ def test_the_debian_package(
     container.run(["dpkg", "--purge", "saltext-safeupdate"])
     assert _tree(container) == before
 
+    container.run(["sh", "-c", AS_MASTER_DEB])
+    container.run(["apt-get", "install", "--yes", f"/srv/own/{own.name}"])
+    assert "salt-minion" not in container.run(["dpkg-query", "--show"]).stdout
+    argv = ["dpkg", "--remove", "saltext-safeupdate"]
+    _goes_from_a_master(container, lambda check: container.run(argv, check=check))
+    assert _tree(container) == before
+
 
 @pytest.mark.parametrize("front_end", ["dnf", "zypper"])
 def test_the_rpm(
@@ -296,6 +320,27 @@ def test_the_rpm(
     container.run(["rm", "/etc/salt/minion.d/safeupdate.conf"])
     repository.remove()
     assert _tree(container) == before
+
+    if front_end == "dnf":
+        # One of them is enough: the scripts are the package's.
+        return
+    container.run(["sh", "-c", AS_MASTER_RPM])
+    repository.install(package(lab, "rpm", sdist))
+    assert not container.run(["rpm", "--query", "salt-minion"], check=False).ok
+    _goes_from_a_master(container, lambda check: repository.remove(check=check))
+    assert _tree(container) == before
+
+
+def _goes_from_a_master(container: Container, remove: Callable[[bool], Result]) -> None:
+    """A host that is only a master uses it, and it stays as long as the configuration names it."""
+    _found(container, f"{PREFIX}/bin/python3")
+    container.write("/etc/salt/master.d/safeupdate.conf", "engines: [{safeupdate_redeliver: {}}]\n")
+    refused = remove(False)
+    assert not refused.ok
+    assert "/etc/salt/master.d/safeupdate.conf" in refused.stdout + refused.stderr
+    _found(container, f"{PREFIX}/bin/python3")
+    container.run(["rm", "/etc/salt/master.d/safeupdate.conf"])
+    remove(True)
 
 
 def _found(container: Container, python: str, version: str = __version__) -> None:
