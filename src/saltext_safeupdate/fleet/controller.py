@@ -10,6 +10,7 @@ import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
+from ..core.errors import argument
 from . import checkpoints, ending, gates, judge, maintenance, sending, standing, way_back, window
 from .actions import Action, Quarantine, Tell
 from .checkpoints import AFTER, BEFORE, Verdict
@@ -249,7 +250,10 @@ def _quarantine(rollout: Rollout) -> list[Action]:
 def _kept_from_all(rollout: Rollout, because: str, kept: str, now: float) -> list[Action]:
     """Stop, and take back requests that have not begun: the version is in quarantine by now."""
     version = rollout.plan.request.version or kept
-    why = f"{version} is in quarantine: {because}. To continue: 'allow {kept or version}', 'resume'"
+    why = (
+        f"{version} is in quarantine: {because}. To continue: salt-run safeupdate.allow "
+        f"{argument(kept or version)}, then 'resume'"
+    )
     stops = rollout.mode in (Mode.RUNNING, Mode.PAUSED)
     return (_stop(rollout, why, now) if stops else []) + sending.take_back(rollout, rollout.minions)
 

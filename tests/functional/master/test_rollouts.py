@@ -634,7 +634,7 @@ def test_what_a_refusal_names_is_what_allow_takes(master, fleet, monkeypatch):
     store, one = master.store(), f"1:{NEW}-2"
     name = master.begin(master.plan())
     store.quarantine(one, "elsewhere")
-    assert f"'allow {one}'" in master.until(name, "stopped").why
+    assert f"safeupdate.allow \"'{one}'\", then 'resume'" in master.until(name, "stopped").why
     with pytest.raises(InputError, match=f"{NEW} is in quarantine.*allow \"'{one}'\""):
         master.order(rollouts.RESUME, name)
     with pytest.raises(RefusedError, match=f"nothing was allowed.*is {one};"):
