@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -16,7 +15,7 @@ from devtools.lab.container import Lab
 from devtools.master import Master
 from tests.lab.engine import NEW, OLD, QUICK, deb
 from tests.lab.rpm import RpmHost
-from tests.lab.scene import FINAL, READ_INTERVAL, TELLS, Scene
+from tests.lab.scene import FINAL, TELLS, Scene, database_state
 from tests.lab.transactional import TransactionalHost
 from tests.support.at_once import most_at_once
 
@@ -85,7 +84,7 @@ class Member(Scene):
 
     def phase(self) -> str:
         """Return the phase of its newest update; it is read if its database has changed."""
-        state = [*self._database_state(), time.monotonic() // READ_INTERVAL]
+        state = database_state(self.container, self.state_dir)
         if state != self._seen:
             self._seen, self._phase = state, str(self.record().get("phase", ""))
         return self._phase

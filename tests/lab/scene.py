@@ -152,15 +152,6 @@ class Scene:
         argv = ["python3", "-c", _READ, f"{state_dir or self.state_dir}/safeupdate.db"]
         return dict(json.loads(self.container.run(argv).stdout))
 
-    def _database_state(self) -> list[tuple[int, int, int]]:
-        """Return what changes with every write to the database; nothing if there is none."""
-        found = []
-        for name in ("safeupdate.db", "safeupdate.db-wal"):
-            with contextlib.suppress(OSError):
-                status = self.container.path(f"{self.state_dir}/{name}").stat()
-                found.append((status.st_ino, status.st_size, status.st_mtime_ns))
-        return found
-
     def wait_phase(self, *phases: str, timeout: float = 240) -> dict[str, Any]:
         """Wait until the newest record is in one of *phases*."""
 
@@ -169,8 +160,7 @@ class Scene:
 
         def reached() -> dict[str, Any] | None:
             nonlocal record, seen
-            # A program inside reads it, which takes a thousand times longer than this look.
-            state = [*self._database_state(), time.monotonic() // READ_INTERVAL]
+            state = database_state(self.container, self.state_dir)
             if state != seen:
                 seen, record = state, self.record()
             return record if record.get("phase") in phases else None
@@ -252,6 +242,20 @@ class Scene:
         deadline = time.monotonic() + timeout
         while time.monotonic() < deadline and any("held" in item for item in self.leftovers()):
             time.sleep(0.2)
+
+
+def database_state(container: Container, state_dir: str) -> list[Any]:
+    """
+    Return what changes with every write to a minion's database, and every READ_INTERVAL.
+
+    A program inside has to read it, which takes a thousand times longer than this look.
+    """
+    found: list[Any] = [time.monotonic() // READ_INTERVAL]
+    for name in ("safeupdate.db", "safeupdate.db-wal"):
+        with contextlib.suppress(OSError):
+            status = container.path(f"{state_dir}/{name}").stat()
+            found.append((status.st_ino, status.st_size, status.st_mtime_ns))
+    return found
 
 
 def state(result: Mapping[str, Any], state_id: str) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from devtools.lab.container import Container, Lab, Network
 from devtools.lab.recipes import FAULT_FILE, PREFIX
 from devtools.master import GRAINS_ONCE
 from tests.lab.load import Load
-from tests.lab.scene import FINAL, SET_UP, TELLS
+from tests.lab.scene import FINAL, SET_UP, STATE_DIR, TELLS, database_state
 from tests.support.waiting import wait_for
 
 OLD, NEW = "3007.15", "3008.3"
@@ -63,7 +63,7 @@ RESTART = (
 BROKEN = f"sed -i '1a raise SystemExit(1)' {PREFIX}/bin/salt-master\n"
 # Where a fault happens, and in which update: one to a version that works, or to one that does not.
 PHASES = ("installing", "delivering", "stepping", "restarting", "watching", "rolling_back")
-DATABASE = "/var/lib/salt-safeupdate/safeupdate.db"
+DATABASE = f"{STATE_DIR}/safeupdate.db"
 _READ = """
 import json, sqlite3, sys
 db = sqlite3.connect(sys.argv[1], timeout=30)
@@ -168,10 +168,13 @@ class Host:
     def ended(self, update: str) -> dict[str, Any]:
         """Wait for the end of that update; return its record."""
         found: dict[str, Any] = {}
+        seen: list[Any] = []
 
         def over() -> bool:
-            nonlocal found
-            found = self.record(update)
+            nonlocal found, seen
+            state = database_state(self.container, STATE_DIR)
+            if state != seen:
+                seen, found = state, self.record(update)
             return found.get("phase") in FINAL
 
         wait_for(over, f"the end of {update}", timeout=900)

@@ -4,7 +4,9 @@ import time
 
 import pytest
 
-_INTERVAL = 0.05
+# Seconds between two looks at a condition; more if a look takes long, so that looking takes only a
+# small part of a processor from what is waited for.
+_INTERVAL, _REST, _LONGEST_INTERVAL = 0.05, 4.0, 1.0
 # Seconds. Only what never ends takes that long, however busy the machine is.
 LONGEST = 600
 
@@ -13,9 +15,11 @@ def wait_for(condition, what, timeout=LONGEST):
     """Wait until *condition* holds and return what it gave; fail with *what* if it never does."""
     deadline = time.monotonic() + timeout
     while True:
+        began = time.monotonic()
         found = condition()
         if found:
             return found
-        if time.monotonic() > deadline:
+        now = time.monotonic()
+        if now > deadline:
             pytest.fail(f"never happened: {what}")
-        time.sleep(_INTERVAL)
+        time.sleep(min(max(_INTERVAL, _REST * (now - began)), _LONGEST_INTERVAL))
