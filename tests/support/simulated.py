@@ -76,6 +76,9 @@ class Clock:
 class Hasty(Database):
     """Processes die here, and the power does not: nothing has to be forced to the disk."""
 
+    def connection(self, *, durable=True):
+        return super().connection(durable=False)
+
     def _open(self, synchronous):
         return super()._open("OFF")
 

@@ -19,6 +19,7 @@ from saltext_safeupdate.core.jobs.ledger import State
 from saltext_safeupdate.core.prepare import resolution
 from saltext_safeupdate.core.prepare.resolution import Resolved, Resolver
 from saltext_safeupdate.core.prepare.revisions import Revisions
+from saltext_safeupdate.core.record import kept
 from saltext_safeupdate.core.record.parts import Code
 from saltext_safeupdate.core.record.phase import Phase
 from saltext_safeupdate.core.record.update import Update
@@ -261,9 +262,12 @@ class Host:
     def supervise(self, store=None, **kwargs):
         """Run a supervisor until it ends or is killed; its locks are given back either way."""
         taken = [self.lock(name) for name in ("jobs", "drain", "packages", "update")]
+        # It looks a thousand times in the time that a test simulates: to open takes longer.
+        kept.begin()
         try:
             Supervisor(self.context(taken, store=store or self.store, **kwargs)).run()
         finally:
+            kept.end()
             for lock in taken:
                 lock.close()
 
