@@ -7,6 +7,7 @@ import salt.config
 from saltext_safeupdate.core.errors import InputError
 from saltext_safeupdate.core.host.command import Result
 from saltext_safeupdate.core.prepare.resolution import refuse_quarantined
+from saltext_safeupdate.core.record import kept
 from saltext_safeupdate.core.record.store import Quarantined
 from saltext_safeupdate.fleet.summary import exit_status
 from saltext_safeupdate.master import account as accounts
@@ -137,10 +138,13 @@ class Master:
         self.published, self.told, self.after_store = [], [], None
         # What gates say, by name, and who was asked.
         self.gates, self.asked_gates = {}, []
+        # A day takes ten thousand looks into the account; to open it takes longer than to look.
+        kept.begin()
         self.start()
 
     def start(self):
         """Begin as a new engine does, with nothing but what is stored."""
+        self.account.anchor_anew()
         self.account.forget_tickets()
         work = Redelivery({}, self.account)
         work._client = self
@@ -219,16 +223,19 @@ class Master:
 
     def until(self, name, *modes, most=3000):
         """Let time go by until the rollout is in one of these modes; return it."""
+        # One for all looks: with each new one, Salt loads its caches anew.
+        store = self.store()
         for _ in range(most):
             self.tick()
-            found = self.store().rollout(name)
-            if found.mode.value in modes:
-                return found
+            if store.outline(name).mode.value in modes:
+                return store.rollout(name)
+        found = store.rollout(name)
         raise AssertionError((found.mode, found.why, found.history[-5:]))
 
     def status(self, name):
         return exit_status(self.store().rollout(name))
 
     def close(self):
+        kept.end()
         self.notes.close()
         self.answers.close()

@@ -102,10 +102,11 @@ class Typist:
 
     def run(self):
         """Let time go by until it is over, or stands."""
+        store = self.store
         for _ in range(20_000):
             busy = any(host.busy for host in self.master.fleet.hosts.values())
             self.master.tick(5.0 if busy else 30.0)
-            found = self.store.rollout(self.named)
+            found = store.rollout(self.named)
             if found.mode.value != "running":
                 return
             if not busy and found.elapsed > 600 and not found.why:

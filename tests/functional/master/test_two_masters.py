@@ -15,14 +15,14 @@ def test_each_host_obeys_the_newest_and_each_rollout_ends_or_says_why_not(tmp_pa
     """*later* is how many seconds after the first one the second one begins."""
     fleet, time = Fleet(NAMES), Time()
     masters = [Master(tmp_path, tmp_path / name, fleet, time, name) for name in ("one", "two")]
-    plans = [master.plan() for master in masters]
+    plans, stores = [master.plan() for master in masters], [master.store() for master in masters]
 
     def tick():
         masters[0].tick()
         masters[1].tick(0)
 
     def found(number):
-        return masters[number].store().rollout(plans[number].id)
+        return stores[number].outline(plans[number].id)
 
     masters[0].begin(plans[0])
     for _ in range(later):
