@@ -13,6 +13,7 @@ from saltext_safeupdate.fleet.rollout import Mode
 from saltext_safeupdate.master import gate, rollouts
 from saltext_safeupdate.master.gatekeeper import Gatekeeper
 from tests.functional.master.fleet_site import Fleet, Master, Time
+from tests.support.unread_bus import unread_bus
 from tests.support.waiting import LONGEST
 
 NAMES = [f"m{number}" for number in range(4)]
@@ -120,6 +121,29 @@ def now(said=True, fails=False):
 """
 
 
+@pytest.fixture
+def config(tmp_path):
+    """Return a function that writes the configuration of a master with some gates."""
+    runners = tmp_path / "runners"
+    runners.mkdir()
+    (runners / "quiet.py").write_text(RUNNER)
+    (tmp_path / "var" / "cache" / "salt" / "master" / "proc").mkdir(parents=True)
+
+    def write(gates):
+        options = {
+            "root_dir": str(tmp_path),
+            "sock_dir": bus,
+            "runner_dirs": [str(runners)],
+            gate.OPTION: gates,
+            "job_cache": False,
+        }
+        (tmp_path / "master").write_text(json.dumps(options))
+        return tmp_path / "master"
+
+    with unread_bus(tmp_path) as bus:
+        yield write
+
+
 @pytest.mark.parametrize(
     ("kwarg", "answer"),
     [
@@ -129,25 +153,16 @@ def now(said=True, fails=False):
         ({"fails": True}, {"yes": False, "why": "monitoring is away"}),
     ],
 )
-def test_the_program_calls_the_runner_function_and_says_what_it_returns(tmp_path, kwarg, answer):
-    runners = tmp_path / "runners"
-    runners.mkdir()
-    (runners / "quiet.py").write_text(RUNNER)
-    gates = {"quiet": {"fun": "quiet.now", "kwarg": kwarg}, "gone": "quiet.gone"}
-    options = {
-        "root_dir": str(tmp_path),
-        "runner_dirs": [str(runners)],
-        gate.OPTION: gates,
-        "job_cache": False,
-    }
-    (tmp_path / "master").write_text(json.dumps(options))
-    (tmp_path / "var" / "cache" / "salt" / "master" / "proc").mkdir(parents=True)
-    told = asked(tmp_path / "master", "quiet")
+def test_the_program_calls_the_runner_function_and_says_what_it_returns(config, kwarg, answer):
+    told = asked(config({"quiet": {"fun": "quiet.now", "kwarg": kwarg}}), "quiet")
     assert told["yes"] is answer["yes"]
     assert answer["why"] in told["why"]
-    for name, why in (("gone", "quiet.gone"), ("other", "no gate 'other'")):
-        told = asked(tmp_path / "master", name)
-        assert (told["yes"], why in told["why"]) == (False, True), told
+
+
+@pytest.mark.parametrize(("name", "why"), [("gone", "quiet.gone"), ("other", "no gate 'other'")])
+def test_the_program_says_no_if_there_is_no_such_function_or_gate(config, name, why):
+    told = asked(config({"quiet": "quiet.now", "gone": "quiet.gone"}), name)
+    assert (told["yes"], why in told["why"]) == (False, True), told
 
 
 def asked(config, name):
