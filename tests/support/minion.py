@@ -67,6 +67,13 @@ def _grains():
     return salt.loader.grains(opts)
 
 
+class Names(list):
+    """A list of names that nobody changes: Salt copies all options for each of its loaders."""
+
+    def __deepcopy__(self, memo):
+        return self
+
+
 @functools.cache
 def not_loaded(kind, *wanted):
     """Return the modules of Salt's own that a minion of the tests does not have."""
@@ -99,8 +106,8 @@ class Minion:
             file_roots={"base": [str(self.path / "roots")]},
             pillar_roots={"base": [str(self.path / "pillar")]},
             module_dirs=[str(MODULES)],
-            disable_modules=[*CORE_PROVIDERS, *not_loaded("modules")],
-            disable_states=not_loaded("states"),
+            disable_modules=Names([*CORE_PROVIDERS, *not_loaded("modules")]),
+            disable_states=Names(not_loaded("states")),
             fake_packages=str(self.database.path),
             log_level="error",
             safeupdate={
