@@ -1,6 +1,7 @@
 """The table of promises names tests that exist, and everything that only the soak runs in full."""
 
 import ast
+import functools
 import re
 from pathlib import Path
 
@@ -12,21 +13,23 @@ TABLE = (REPO / "docs/contributing/promises.md").read_text()
 NAMES = re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", TABLE)
 
 
+@functools.cache
 def functions(path):
-    return [node for node in ast.walk(ast.parse(path.read_text())) if is_test(node)]
-
-
-def is_test(node):
-    return isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
+    """Return the decorators of each test in a file, by its name."""
+    return {
+        node.name: [ast.unparse(each) for each in node.decorator_list]
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
+    }
 
 
 def in_soak():
     """Return the tests with a mark of the soak's among their decorators."""
     return [
-        (str(path.relative_to(REPO)), node.name)
+        (str(path.relative_to(REPO)), name)
         for path in sorted(TESTS.rglob("test_*.py"))
-        for node in functions(path)
-        if any("mark.soak" in ast.unparse(each) for each in node.decorator_list)
+        for name, decorators in functions(path).items()
+        if any("mark.soak" in each for each in decorators)
     ]
 
 
@@ -34,7 +37,7 @@ def in_soak():
 def test_what_the_table_names_exists(file, name):
     path = REPO / file
     assert path.is_file()
-    assert not name or name in [node.name for node in functions(path)]
+    assert not name or name in functions(path)
 
 
 @pytest.mark.parametrize(("file", "name"), in_soak())
