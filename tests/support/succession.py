@@ -18,6 +18,7 @@ from saltext_safeupdate.core.generations.meeting import Meeting, Step
 from saltext_safeupdate.core.generations.table import Generations
 from saltext_safeupdate.core.host import connections, processes
 from saltext_safeupdate.core.host.reach import Address
+from saltext_safeupdate.core.record import kept
 from saltext_safeupdate.core.record.store import Store
 from saltext_safeupdate.core.settings import Settings
 from saltext_safeupdate.minion import handing_over, own_bus, succession
@@ -140,9 +141,14 @@ class Process:
 
     def looks_for(self, seconds):
         """Look once a second."""
-        for _ in range(seconds):
-            self.world.clock.work(1)
-            self.looks()
+        # To open the database takes longer than a look.
+        kept.begin()
+        try:
+            for _ in range(seconds):
+                self.world.clock.work(1)
+                self.looks()
+        finally:
+            kept.end()
 
     def looks_until(self, condition):
         for _ in range(150):
