@@ -1,4 +1,5 @@
 import contextlib
+import gc
 import importlib.util
 import json
 import logging
@@ -13,6 +14,11 @@ from saltext_safeupdate.core.settings import Settings
 
 # Where the minions of a host are noted that do not name another place.
 REGISTRY = Path(Settings.registry_dir)
+
+
+def pytest_collection_finish():
+    """Look for garbage less often: Python looks among thousands of tests, which are none."""
+    gc.set_threshold(20_000, 20, 20)
 
 
 class _Finders(dict):
