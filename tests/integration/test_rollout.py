@@ -5,6 +5,7 @@ One breaks, one hangs, one is off and comes back, one is rolled back. What count
 own records say, not what the rollout believes.
 """
 
+import functools
 import itertools
 import json
 import random
@@ -121,14 +122,19 @@ class Scene:
         for daemon in (*self.guests.values(), self.master):
             daemon.kill()
 
+    @functools.cached_property
+    def store(self):
+        """What is read all the time: with each new one, Salt loads its caches anew."""
+        return Store(self.master.opts)
+
     def rollout(self, name):
-        return Store(self.master.opts).rollout(name)
+        return self.store.rollout(name)
 
     def steps(self, name):
         return {m: each.step.value for m, each in self.rollout(name).minions.items()}
 
     def mode(self, name):
-        return self.rollout(name).mode.value
+        return self.store.outline(name).mode.value
 
     def is_at(self, name, moment):
         """Tell whether the wave of all the rest has come to a moment; it may be past it already."""
