@@ -74,7 +74,7 @@ class EngineScene(Scene):
 
     def assert_runs(self, version: str) -> None:
         """That version is installed and answers; its jobs work, and nothing is left over."""
-        self.master.wait(self.serves_alone, 60, "the earlier minion to take no more jobs")
+        self.wait_alone()
         assert self.answers() == re.split("[+-]", version)[0]
         self.settled()
         self.assert_packages(version)

@@ -48,8 +48,14 @@ class HandoverScene(JobScene):
         (place / "top.sls").write_text("base: {'*': [all]}\n")
         (place / "all.sls").write_text(text)
 
-    def has_taken_over(self) -> bool:
-        return list(self.generations().values())[-1] == "serving"
+    def wait_taken_over(self, timeout: float, what: str, before: str = "") -> None:
+        """Wait until the newest process, which is another one than *before*, serves."""
+
+        def serves(each: dict[str, str]) -> bool:
+            newest = list(each)[-1]
+            return newest != before and each[newest] == "serving"
+
+        self.wait_generations(serves, timeout, what)
 
     def left(self) -> list[str]:
         """Return what is left of earlier generations."""

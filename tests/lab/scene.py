@@ -6,7 +6,7 @@ import contextlib
 import fcntl
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -233,9 +233,26 @@ class Scene:
         rows = self.query("SELECT process, standing FROM generations ORDER BY rowid")
         return {process.split(":")[1]: standing for process, standing in rows}
 
-    def serves_alone(self) -> bool:
-        """Tell whether an earlier minion of a handover takes no more jobs."""
-        return "overlapping" not in self.generations().values()
+    def wait_generations(
+        self, holds: Callable[[dict[str, str]], bool], timeout: float, what: str
+    ) -> None:
+        """Wait until that holds for how the processes stand."""
+        found: dict[str, str] = {}
+        seen: list[Any] = []
+
+        def reached() -> bool:
+            nonlocal found, seen
+            state = database_state(self.container, self.state_dir)
+            if state != seen:
+                seen, found = state, self.generations()
+            return holds(found)
+
+        self.master.wait(reached, timeout, what)
+
+    def wait_alone(self) -> None:
+        """Wait until an earlier minion of a handover takes no more jobs."""
+        what = "the earlier minion to take no more jobs"
+        self.wait_generations(lambda each: "overlapping" not in each.values(), 60, what)
 
     def settled(self, timeout: float = 60) -> None:
         """Wait until the queue of held jobs is empty."""

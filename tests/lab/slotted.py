@@ -73,7 +73,7 @@ class Slotted(EngineScene):
 
     def runs(self) -> str:
         """Return the version of Salt that answers, and that of 'salt-call' in a shell."""
-        self.master.wait(self.serves_alone, 60, "the earlier minion to take no more jobs")
+        self.wait_alone()
         version = self.answers()
         said = self.container.run(["sh", "-lc", "salt-call --version"], timeout=60).stdout
         assert said.split()[1] == version

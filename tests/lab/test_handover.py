@@ -84,7 +84,7 @@ def test_jobs_of_both_are_seen_and_ended_as_those_of_one(scene: HandoverScene) -
     scene.master.wait(lambda: scene.traces() == ["start"] * 2, 60, "the jobs of the earlier one")
     before = list(scene.generations())[-1]
     scene.container.run(["systemctl", "restart", "salt-minion"], timeout=60)
-    scene.master.wait(lambda: scene.generations()[before] == "leaving", 90, "the next one to serve")
+    scene.wait_generations(lambda each: each[before] == "leaving", 90, "the next one to serve")
     jobs.append(scene.publish("cmd.run", work))
     scene.master.wait(lambda: scene.traces() == ["start"] * 3, 60, "the job of the next one")
     assert {each["jid"] for each in scene.call("saltutil.running")} >= set(jobs)
@@ -136,7 +136,7 @@ def test_a_stop_waits_for_the_jobs_of_both_and_ends_both(scene: HandoverScene) -
     scene.wait_trace("start")
     scene.container.run(["systemctl", "restart", "salt-minion"], timeout=60)
     # Salt's unit has failed if it is stopped before the minion has a handler for that.
-    scene.master.wait(scene.has_taken_over, 60, "the next minion to serve")
+    scene.wait_taken_over(60, "the next minion to serve")
     stop = scene.container.popen(["systemctl", "stop", "salt-minion"])
     scene.master.wait(lambda: scene.locked("drain"), 30, "the drain of the stop")
     scene.container.write(FLAG, "")
@@ -186,7 +186,7 @@ def test_what_a_job_left_in_the_background_fares_at_a_stop_as_the_unit_says(
     run(["systemctl", "daemon-reload"])
     left = scene.call("cmd.run", f"setsid {LEFT} >/dev/null 2>&1 </dev/null & echo $!")
     run(["systemctl", "restart", "salt-minion"], timeout=60)
-    scene.master.wait(scene.has_taken_over, 60, "the next minion to serve")
+    scene.wait_taken_over(60, "the next minion to serve")
     lives = ["test", "-d", f"/proc/{left}"]
     assert run(lives, check=False).ok
     assert run(["systemctl", "stop", "salt-minion"], timeout=120).ok
@@ -211,7 +211,7 @@ def test_the_minion_before_serves_if_the_next_one_does_not_come_up(scene: Handov
     scene.container.run(["systemctl", "daemon-reload"])
     scene.container.run(["systemctl", "reset-failed", "salt-minion"])
     scene.container.run(["systemctl", "restart", "salt-minion"], timeout=60)
-    scene.master.wait(lambda: scene.generations()[before] == "gone", 90, "the one before to go")
+    scene.wait_generations(lambda each: each[before] == "gone", 90, "the one before to go")
     scene.answers()
     assert scene.left() == []
 
@@ -263,7 +263,7 @@ def test_by_whichever_means_it_comes(scene: HandoverScene) -> None:
 def comes_next(scene: HandoverScene, name: str, before: str) -> None:
     """Another minion serves, and no restart has waited for a job."""
     scene.minion_started(before)
-    scene.master.wait(scene.has_taken_over, 90, f"the next minion to serve after {name}")
+    scene.wait_taken_over(90, f"the next minion to serve after {name}")
     scene.answers()
     assert "waited" not in scene.call("safeupdate.status"), name
 
@@ -296,7 +296,7 @@ def test_by_whichever_transport_one_that_leaves_keeps_no_master_waiting(
     scene.wait_trace("start")
     earlier = list(scene.generations())[-1]
     scene.container.run(["systemctl", "restart", "salt-minion"], timeout=60)
-    scene.master.wait(lambda: scene.generations()[earlier] == "leaving", 90, "the next to serve")
+    scene.wait_generations(lambda each: each[earlier] == "leaving", 90, "the next to serve")
     for number in range(200):
         scene.publish("cmd.run", f"true {'x' * 100_000}")
         if number % 10 == 9:
@@ -394,7 +394,7 @@ def test_code_that_somebody_replaces_has_the_next_one_serve_and_no_job_waits(
     scene.container.run(["cp", "-a", path, f"{path}.new"])
     scene.container.run(["mv", f"{path}.new", path])
     scene.minion_started(before, timeout=240)
-    scene.master.wait(scene.has_taken_over, 90, "the next minion to serve")
+    scene.wait_taken_over(90, "the next minion to serve")
     ended = scene.wait_end()
     assert (ended["kind"], ended["phase"]) == ("restart", "committed")
     assert path in ended["reason"]
@@ -454,7 +454,7 @@ def test_jobs_of_several_masters_run_once_and_a_master_may_be_away(
     for master, jid in sent:
         assert master.wait_return(jid, MINION, 90)["success"]
     assert Counter(scene.traces()) == {"start": 2, **{str(number): 2 for number in range(30)}}
-    scene.master.wait(lambda: scene.generations()[earlier] == "leaving", 90, "the next to serve")
+    scene.wait_generations(lambda each: each[earlier] == "leaving", 90, "the next to serve")
     second.stop()
     scene.container.write(FLAG, "")
     assert scene.returned(long[0])["return"] == "done"
@@ -560,7 +560,7 @@ def test_the_next_minion_has_what_jobs_of_the_earlier_one_change(scene: Handover
     found = [scene.returned(each, 60)["return"] for each in first]
     assert found[0]["result"], found
     assert found[1:] == [{"first": "here"}, True]
-    scene.master.wait(lambda: scene.generations()[earlier] == "leaving", 90, "the next to serve")
+    scene.wait_generations(lambda each: each[earlier] == "leaving", 90, "the next to serve")
     # It has read all of it by now, and only an event makes it read it again.
     scene.pillar("kept: new\n")
     assert scene.call("pillar.raw", "kept") == "old"

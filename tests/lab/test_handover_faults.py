@@ -81,13 +81,6 @@ STEPS = ("asked", "taken", "moved")
 class AptScene(HandoverScene, EngineScene):
     """A host with apt whose minion is updated beside jobs."""
 
-    def assert_runs(self, version: str) -> None:
-        """It does, and alone, some seconds after the end of its trial."""
-        self.master.wait(
-            lambda: "overlapping" not in self.generations().values(), 60, f"{version} to take all"
-        )
-        super().assert_runs(version)
-
 
 class RpmScene(RpmHost, AptScene):
     """One of rpm's."""

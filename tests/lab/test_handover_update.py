@@ -167,11 +167,7 @@ def test_a_stop_while_the_new_minion_is_watched_is_left(scene: UpdateScene, long
     before = list(scene.generations())[-1]
     asked = scene.ask(other(scene), allow_downgrade=True)["update"]
     scene.wait_phase("watching")
-    scene.master.wait(
-        lambda: list(scene.generations())[-1] != before and scene.has_taken_over(),
-        90,
-        "the new minion to report",
-    )
+    scene.wait_taken_over(90, "the new minion to report", before)
     stop = scene.container.popen(["systemctl", "stop", "salt-minion"])
     scene.master.wait(
         lambda: scene.container.service()["ActiveState"] == "deactivating", 30, "the stop to wait"

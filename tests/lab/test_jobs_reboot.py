@@ -155,7 +155,7 @@ def test_what_is_to_run_in_the_next_minion_does_so_also_after_a_handover(
     assert all(each["result"] for each in ret["return"].values())
     scene.minion_started(before)
     scene.container.run(["rm", "-f", WORK])
-    scene.master.wait(scene.has_taken_over, 90, "the next minion to serve alone")
+    scene.wait_taken_over(90, "the next minion to serve alone")
     scene.sls("chain", work("one") + state("restart", RESTART) + work("two"))
     one, two = judged(scene, scene.publish("state.apply", "chain"), "one two")
     assert one[2] != two[2]
