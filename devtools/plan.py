@@ -43,6 +43,8 @@ ONLY = {
     "tests/integration/test_transactional.py": NEWEST,
     "tests/unit": NEWEST,
 }
+# Tests that wait most of the time, for daemons and for what these start.
+WAITING = ("tests/integration", "tests/functional/jobs")
 SHORT, LONG = "not soak", "soak"
 # The number of lanes for the tests of a place.
 PARTS = {
@@ -83,8 +85,7 @@ class Plan:
             name = f"salt {version} {label}".strip()
             # A named place is run in any case.
             place = "tests/unit" if label == "unit" else group[0]
-            # Integration tests wait for their daemons, most of the time.
-            busy = not place.startswith("tests/integration")
+            busy = not place.startswith(WAITING)
             if not label or version in ONLY.get(place, venvs.SERIES):
                 lanes += self._parts(name, version, group, busy=busy)
             elif self._marks == LONG:

@@ -73,6 +73,14 @@ def test_every_place_that_series_leave_out_exists(made):
     assert lane.paths == ["tests/integration/test_swarm.py"]
 
 
+def test_what_waits_most_of_the_time_takes_no_turn_of_those_that_compute(made):
+    lanes = made.series(venvs.NEWEST, KINDS)
+    waiting = {lane.paths[0] for lane in lanes if not lane.busy}
+    assert "tests/functional/jobs" in waiting
+    assert {path for path in waiting if "integration" not in path} == {"tests/functional/jobs"}
+    assert not any(lane.busy for lane in lanes if "integration" in lane.name)
+
+
 @pytest.mark.usefixtures("real_process")
 def test_what_one_series_alone_runs_has_nothing_to_do_with_salt(made):
     program = """
