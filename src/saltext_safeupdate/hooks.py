@@ -112,6 +112,7 @@ def _once_ready() -> None:
 
     ready.end()
     own_code.read()
+    ready.give_back()
 
 
 def announce(opts: Mapping[str, Any]) -> None:

@@ -12,6 +12,7 @@ seconds, nothing is deferred any longer (:func:`wait_on`).
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import functools
 import gc
 import inspect
@@ -231,6 +232,18 @@ def end() -> None:
     if _threshold:
         gc.set_threshold(*_threshold)
         _threshold.clear()
+
+
+def give_back() -> None:
+    """
+    Give memory that only the start needed back to the system, for this process and its children.
+
+    The C library of GNU keeps it at the end of its heap (``malloc_trim``); others have no such
+    function.
+    """
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
 
 
 def engine_later(

@@ -3,7 +3,9 @@
 import asyncio
 import gc
 import os
+import resource
 from concurrent.futures import Future
+from pathlib import Path
 
 import pytest
 from salt.exceptions import SaltClientError
@@ -208,6 +210,26 @@ def test_a_start_collects_less_garbage_until_it_is_ready(begun):
     starting.end()
     assert less[0] > gc.get_threshold()[0]
     assert less[1:] == gc.get_threshold()[1:]
+
+
+def test_memory_that_only_the_start_needed_is_given_back():
+    def resident():
+        return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+
+    size, count = 1_000, 30_000
+    blocks = [bytes(size) for _ in range(count)]
+    # The C library returns by itself only what is at the end of its heap.
+    kept = [*blocks[:: count // 30], blocks[-1]]
+    blocks.clear()
+    before = resident()
+    starting.give_back()
+    assert before - resident() > size * count / 2
+    assert kept
+
+
+def test_a_c_library_that_keeps_its_memory_is_let_be(monkeypatch):
+    monkeypatch.setattr(starting.ctypes, "CDLL", lambda name: object())
+    starting.give_back()
 
 
 def test_what_is_put_off_goes_by_no_clock_that_is_set(monkeypatch):
