@@ -12,7 +12,7 @@ seconds, nothing is deferred any longer (:func:`wait_on`).
 from __future__ import annotations
 
 import asyncio
-import ctypes
+import contextlib
 import functools
 import gc
 import inspect
@@ -238,12 +238,13 @@ def give_back() -> None:
     """
     Give memory that only the start needed back to the system, for this process and its children.
 
-    The C library of GNU keeps it at the end of its heap (``malloc_trim``); others have no such
-    function.
+    The C library of GNU keeps it at the end of its heap (``malloc_trim``). One that has no such
+    function, or cannot be called from Python, keeps its memory.
     """
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None:
-        trim(0)
+    with contextlib.suppress(ImportError, OSError, AttributeError):
+        import ctypes
+
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def engine_later(

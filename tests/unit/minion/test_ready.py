@@ -1,6 +1,7 @@
 """What is done once a minion is ready: once, and whatever becomes of it."""
 
 import asyncio
+import ctypes
 import gc
 import os
 import resource
@@ -227,8 +228,13 @@ def test_memory_that_only_the_start_needed_is_given_back():
     assert kept
 
 
-def test_a_c_library_that_keeps_its_memory_is_let_be(monkeypatch):
-    monkeypatch.setattr(starting.ctypes, "CDLL", lambda name: object())
+def _cannot_be_loaded(name):
+    raise OSError("no dynamic loading")
+
+
+@pytest.mark.parametrize("load", [lambda name: object(), _cannot_be_loaded])
+def test_a_c_library_that_keeps_its_memory_is_let_be(monkeypatch, load):
+    monkeypatch.setattr(ctypes, "CDLL", load)
     starting.give_back()
 
 
