@@ -90,7 +90,7 @@ def _take_own_code(opts: Mapping[str, Any]) -> None:
 
 def _import_for_jobs() -> None:
     """Import most of what jobs need, also later: they may replace it."""
-    from .minion import built  # noqa: F401
+    from .minion import built, executor  # noqa: F401
     from .ordering import built as ordering_built  # noqa: F401
     from .ordering import of_packages, resume  # noqa: F401
 

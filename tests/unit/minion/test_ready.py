@@ -5,13 +5,14 @@ import ctypes
 import gc
 import os
 import resource
+import sys
 from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
 from salt.exceptions import SaltClientError
 
-from saltext_safeupdate import patches
+from saltext_safeupdate import hooks, minion, patches
 from saltext_safeupdate.core.host import processes
 from saltext_safeupdate.minion import ready as starting
 from saltext_safeupdate.minion.ready import Ready
@@ -458,3 +459,11 @@ def test_a_child_that_is_forked_meanwhile_goes_on_as_usual():
     with os.fdopen(said) as lines:
         assert sorted(lines) == ["child True 0 ['copy']\n", "main False 1 ['copy']\n"]
     assert os.waitpid(pid, 0)[1] == 0
+
+
+def test_the_work_of_the_executor_is_in_memory_before_any_job(monkeypatch):
+    """A job may replace this package. Then the next one would mix two versions of it."""
+    monkeypatch.delitem(sys.modules, "saltext_safeupdate.minion.executor", raising=False)
+    monkeypatch.delattr(minion, "executor", raising=False)
+    hooks._import_for_jobs()
+    assert "saltext_safeupdate.minion.executor" in sys.modules

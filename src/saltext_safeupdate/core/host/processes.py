@@ -132,7 +132,8 @@ def began_before(who: str, when: str) -> bool:
     """Tell whether a process began before a :func:`moment` of its boot; no if that is not known."""
     which, _, start = who.rpartition(":")
     there, _, ticks = when.rpartition(":")
-    return which.partition(":")[0] == there and start.isdigit() and int(start) < int(ticks)
+    known = there != NO_BOOT and which.partition(":")[0] == there
+    return known and start.isdigit() and int(start) < int(ticks)
 
 
 def me() -> str:

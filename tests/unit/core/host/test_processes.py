@@ -77,3 +77,5 @@ def test_what_began_before_a_moment():
         "": False,
     }
     assert {who: processes.began_before(who, at) for who in began} == began
+    # Ticks of two boots cannot be compared, and nobody knows whether it is the same one.
+    assert not processes.began_before(f"{processes.NO_BOOT}:7:1", f"{processes.NO_BOOT}:100")
