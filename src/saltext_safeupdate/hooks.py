@@ -19,7 +19,7 @@ from . import patches
 from .core.errors import SafeUpdateError
 from .core.settings import of_minion
 from .patches import Patch, UnknownSaltError
-from .this_host import Host, enabled
+from .this_host import Host, enabled, is_salt_call
 
 log = logging.getLogger(__name__)
 
@@ -156,7 +156,7 @@ def installed_by() -> int:
 
 def minion_has_them(opts: Mapping[str, Any]) -> bool:
     """Return whether the minion's main process has the hooks, and so its children have them."""
-    if _is_salt_call(opts) or not opts.get("multiprocessing", True):
+    if is_salt_call(opts) or not opts.get("multiprocessing", True):
         return installed_by() != 0
     # If the minion has none, the executor installs them in the job's own process.
     return installed_by() not in (0, os.getpid())
@@ -194,10 +194,6 @@ def _is_foreign(host: Host) -> bool:
     return bool(reason)
 
 
-def _is_salt_call(opts: Mapping[str, Any]) -> bool:
-    return str(opts.get("__cli", "")).endswith("salt-call")
-
-
 def _hands_over(host: Host) -> bool:
     from .minion import handing_over
 
@@ -214,7 +210,7 @@ def _table(host: Host) -> list[Patch]:
 
         settings = host.settings
         later = ordering.Later(host, settings)
-        serves = not _is_salt_call(host.opts)
+        serves = not is_salt_call(host.opts)
         return [
             *ordering.patches(later),
             *minion.patches(

@@ -38,6 +38,11 @@ if TYPE_CHECKING:
     from .core.packages.own import Own, OwnFinder
 
 
+def is_salt_call(opts: Mapping[str, Any]) -> bool:
+    """Return whether a ``salt-call`` has these options, and not a minion."""
+    return str(opts.get("__cli", "")).endswith("salt-call")
+
+
 def enabled(opts: Mapping[str, Any]) -> bool:
     """
     Tell whether this process should use the extension.

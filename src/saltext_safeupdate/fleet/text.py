@@ -184,12 +184,17 @@ def _problems(found: Mapping[str, Any]) -> list[Line]:
     names = [clean(row["minion"], 60) for row in found["problems"]]
     width = max(map(len, names))
     for name, row in zip(names, found["problems"], strict=True):
-        what, why = clean(row["what"], 20).replace("_", " "), clean(row["why"])
+        what, why = _what(row), clean(row["why"])
         said = f"  {why}" if why else ""
         result.append(
             [(f"  {name:{width}}  ", ""), (f"{what:11}", KINDS.get(row["what"], "bad")), (said, "")]
         )
     return result
+
+
+def _what(row: Mapping[str, str]) -> str:
+    """Return in words what is wrong with the minion of a row."""
+    return clean(row["what"], 20).replace("_", " ")
 
 
 def _waves(found: Mapping[str, Any]) -> list[Line]:
@@ -255,10 +260,9 @@ def changes(before: Mapping[str, Any] | None, found: Mapping[str, Any]) -> list[
     # How long a slow one has taken changes all the time.
     known = {(row["minion"], row["what"]) for row in before["problems"]} if before else set()
     result += [
-        ": ".join(filter(None, (clean(row["minion"], 60), what, clean(row["why"]))))
+        ": ".join(filter(None, (clean(row["minion"], 60), _what(row), clean(row["why"]))))
         for row in found["problems"]
         if (row["minion"], row["what"]) not in known
-        for what in [clean(row["what"], 20).replace("_", " ")]
     ]
     return [f"{moment(found['looked'])}  {line}" for line in result]
 

@@ -9,7 +9,7 @@ from ...core.generations.table import Generations
 from ...core.host import processes
 from ...core.jobs import guard_file
 from ...minion import handing_over
-from ...this_host import Host
+from ...this_host import Host, is_salt_call
 from .checks_of_files import Problem
 
 # Seconds after its start from which an earlier minion that still has jobs is reported.
@@ -25,7 +25,7 @@ def stop_guard(host: Host) -> Iterator[Problem]:
 
 def leaving(host: Host) -> Iterator[Problem]:
     """Look whether it is an earlier minion that does this job, and the next one is on its way."""
-    if str(host.opts.get("__cli", "")).endswith("salt-call"):
+    if is_salt_call(host.opts):
         return
     try:
         generations = Generations(host.store)
