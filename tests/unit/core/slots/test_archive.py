@@ -351,29 +351,27 @@ ENTRIES = st.one_of(
 @example([symlink("salt/a", "."), symlink("salt/b", "a/../.."), member("salt/b/c", b"x")])
 @example([member("salt/a", b"x"), hard_link("salt/b", "salt/a"), symlink("salt/c", "b")])
 @example([directory("salt/a"), symlink("salt/a/b", "../c"), directory("salt/c")])
+@example([symlink("salt/", ""), member("salt/", b"x"), member("salt/", type=tarfile.FIFOTYPE)])
 def test_whatever_pythons_filter_refuses_is_refused(tmp_path_factory, entries):
     """And what is taken is what that makes of it."""
     top = tmp_path_factory.mktemp("compared")
     path = builds.tarball(top / "it.tar", entries, mode="w")
-    place, other = Place(top / "ours"), Place(top / "other")
+    place = Place(top / "ours")
     try:
         place.unpack(path)
         refused = False
     except VerificationError:
         refused = True
     assert place.is_alone
-    if hasattr(tarfile, "data_filter"):
-        _compare(path, place, other, refused)
+    # Python is not asked about the others: of the fifo above, it makes one in spite of its filter,
+    # and then waits for somebody who reads from it.
+    if not refused and hasattr(tarfile, "data_filter"):
+        _compare(path, place, Place(top / "other"))
 
 
-def _compare(path, place, other, refused):
+def _compare(path, place, other):
     with tarfile.open(path) as theirs:
-        try:
-            theirs.extractall(other.root, filter="data")
-        except (tarfile.TarError, OSError, KeyError, RecursionError):
-            assert refused
-            return
-    if not refused:
-        # Whatever the one directory is called.
-        made = next(other.root.iterdir(), None)
-        assert _seen(place.root) == (_seen(made) if made else {})
+        theirs.extractall(other.root, filter="data")
+    # Whatever the one directory is called.
+    made = next(other.root.iterdir(), None)
+    assert _seen(place.root) == (_seen(made) if made else {})
