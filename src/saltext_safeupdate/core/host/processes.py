@@ -124,16 +124,25 @@ def age(pid: int) -> float | None:
 
 
 def moment() -> str:
-    """Return a name for this moment, for :func:`began_before`."""
-    return f"{boot()}:{int(since_boot() * os.sysconf('SC_CLK_TCK'))}"
+    """
+    Return a name for this moment, for :func:`began_before`: that is a thread which begins now.
+
+    So both come from ``/proc``, which may count from another origin than the clock of the boot.
+    """
+    found: list[str] = []
+    thread = threading.Thread(target=lambda: found.append(this_thread()))
+    thread.start()
+    thread.join()
+    return found[0]
 
 
 def began_before(who: str, when: str) -> bool:
     """Tell whether a process began before a :func:`moment` of its boot; no if that is not known."""
     which, _, start = who.rpartition(":")
     there, _, ticks = when.rpartition(":")
-    known = there != NO_BOOT and which.partition(":")[0] == there
-    return known and start.isdigit() and int(start) < int(ticks)
+    boots = {which.partition(":")[0], there.partition(":")[0]}
+    known = len(boots) == 1 and NO_BOOT not in boots and start.isdigit() and ticks.isdigit()
+    return known and int(start) < int(ticks)
 
 
 def me() -> str:

@@ -1,5 +1,7 @@
 import os
 
+import pytest
+
 from saltext_safeupdate.core.host import processes
 from tests.support.forked import forked
 
@@ -68,7 +70,7 @@ def test_an_age_is_that_of_the_process():
 
 def test_what_began_before_a_moment():
     at = processes.moment()
-    boot, ticks = at.split(":")
+    boot, _, ticks = at.split(":")
     began = {
         f"{boot}:7:{int(ticks) - 1}": True,
         f"{boot}:7:{ticks}": False,
@@ -79,3 +81,11 @@ def test_what_began_before_a_moment():
     assert {who: processes.began_before(who, at) for who in began} == began
     # Ticks of two boots cannot be compared, and nobody knows whether it is the same one.
     assert not processes.began_before(f"{processes.NO_BOOT}:7:1", f"{processes.NO_BOOT}:100")
+
+
+@pytest.mark.parametrize("origin", [0.0, 1e9])
+def test_the_clock_of_the_boot_may_count_from_elsewhere(monkeypatch, origin):
+    monkeypatch.setattr(processes, "since_boot", lambda: origin)
+    at = processes.moment()
+    assert processes.began_before(processes.me(), at)
+    assert not processes.began_before(processes.moment(), at)
