@@ -25,6 +25,8 @@ from typing import Any
 
 from table import row
 
+from saltext_safeupdate.core.host.processes import descendants
+
 ROUNDS = 60
 PARALLEL = 200
 PARALLEL_ROUNDS = 2
@@ -123,6 +125,11 @@ class Rig:
         """Return the PID of the minion's process that listens to the master."""
         top = self._processes[who].pid
         return int(Path(f"/proc/{top}/task/{top}/children").read_text().split()[0])
+
+    def pids(self, who: str) -> list[int]:
+        """Return all processes of a minion."""
+        top = self._processes[who].pid
+        return [top, *descendants(top)]
 
     def wait(self) -> None:
         sockets = [self.root / "m/sock" / f"{n}.ipc" for n in ("master_event_pub", "publish_pull")]
