@@ -217,10 +217,10 @@ class Host:
 
     def backup_paths(self) -> list[str]:
         """Return what is put back on a rollback."""
-        from .core.host import backup
+        from .core.host import backup_paths
 
         opts = self.opts
-        found = backup.minion_paths(
+        found = backup_paths.of_minion(
             config_file=opts.get("conf_file") or "/etc/salt/minion",
             pki_dir=opts.get("pki_dir") or "/etc/salt/pki/minion",
             cache_dir=opts.get("cachedir") or "/var/cache/salt/minion",
@@ -255,7 +255,7 @@ class Host:
         Return the daemons of a master that run from what an update replaces, and what is put back
         of that master on a rollback. Raises SafeUpdateError.
         """
-        from .core.host import backup, servers
+        from .core.host import backup_paths, servers
 
         found: list[Server] = []
         paths: dict[str, None] = {}
@@ -267,7 +267,7 @@ class Host:
                 found.append(_server(each, opts))
                 include = os.path.dirname(str(opts["default_include"]))
                 files = {"config_file": str(opts["conf_file"]), "pki_dir": str(opts["pki_dir"])}
-                paths |= dict.fromkeys(backup.master_paths(**files, include=include))
+                paths |= dict.fromkeys(backup_paths.of_master(**files, include=include))
         return servers.in_order(found), tuple(paths)
 
     def known(self) -> set[int]:

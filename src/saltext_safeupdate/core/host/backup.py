@@ -28,8 +28,6 @@ from .file_state import CHUNK, Entry, attributes, digest, each_of, of_entry, rea
 from .files import remove, sync_directory, sync_files, write_atomic
 
 _MANIFEST = "manifest.json"
-# How many of the paths of a minion are its configuration: the first ones.
-_CONFIGURATION = 4
 _COPIES = "files"
 
 
@@ -55,44 +53,6 @@ class Restored:
     removed: tuple[str, ...] = ()
     newer: tuple[str, ...] = ()
     aside: tuple[str, ...] = ()
-
-
-def minion_paths(
-    *, config_file: str, pki_dir: str, cache_dir: str, include: str = "minion.d"
-) -> list[str]:
-    """
-    Return the paths of a minion to back up: configuration with the saved schedule and beacons,
-    ID, static grains, keys, cached grains. Files of a master on the same host are left alone.
-    The configuration comes first: see :func:`configuration`.
-    """
-    config_dir = os.path.dirname(config_file)
-    return [
-        config_file,
-        os.path.join(config_dir, include),
-        os.path.join(config_dir, "minion_id"),
-        os.path.join(config_dir, "grains"),
-        pki_dir,
-        os.path.join(cache_dir, "grains.cache.p"),
-    ]
-
-
-def master_paths(*, config_file: str, pki_dir: str, include: str = "master.d") -> list[str]:
-    """
-    Return the paths of a master to back up: its configuration and its keys.
-
-    Caches are left out: later data of jobs and people must not be lost.
-    """
-    return [config_file, os.path.join(os.path.dirname(config_file), include), pki_dir]
-
-
-def configuration(paths: Sequence[str]) -> tuple[str, ...]:
-    """Return the backed up *paths* of a minion that people and jobs edit."""
-    return followed(paths[:_CONFIGURATION])
-
-
-def followed(paths: Sequence[str]) -> tuple[str, ...]:
-    """Return the paths, and the targets of links among them."""
-    return (*paths, *(os.path.realpath(path) for path in paths if os.path.islink(path)))
 
 
 def size(paths: Iterable[str]) -> int:

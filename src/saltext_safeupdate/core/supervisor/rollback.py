@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from ..errors import CommandError, SafeUpdateError, VerificationError
-from ..host import backup
+from ..host import backup, backup_paths
 from ..host.backup import Manifest
 from ..host.files import remove, write_atomic
 from ..packages.manager import Installer
@@ -287,8 +287,8 @@ def _restore(update: Update, present: Manifest | None) -> str:
     done = backup.restore(
         before,
         present=present,
-        keep=(*backup.configuration(update.way_back.paths), *backup.followed(kept)),
-        grows=backup.followed(servers.grows(update)),
+        keep=(*backup_paths.configuration(update.way_back.paths), *backup_paths.followed(kept)),
+        grows=backup_paths.followed(servers.grows(update)),
         gone=servers.taken_away(update, before, present),
         suffix=f".safeupdate-{update.id}",
     )

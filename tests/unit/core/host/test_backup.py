@@ -7,7 +7,7 @@ import stat
 import pytest
 
 from saltext_safeupdate.core.errors import SafeUpdateError, VerificationError
-from saltext_safeupdate.core.host import backup
+from saltext_safeupdate.core.host import backup, backup_paths
 
 SECRET = "-----BEGIN RSA PRIVATE KEY-----"
 
@@ -325,7 +325,7 @@ def test_the_size_is_about_what_the_files_take(etc):
 
 
 def test_what_is_kept_of_a_minion():
-    assert backup.minion_paths(
+    assert backup_paths.of_minion(
         config_file="/etc/salt/minion",
         pki_dir="/etc/salt/pki/minion",
         cache_dir="/var/cache/salt/minion",

@@ -5,7 +5,7 @@ import os
 import pytest
 
 from saltext_safeupdate.core.errors import VerificationError
-from saltext_safeupdate.core.host import backup
+from saltext_safeupdate.core.host import backup, backup_paths
 
 SUFFIX = ".safeupdate-u1"
 NEWER, ASIDE, BACK = "newer", "aside", "back"
@@ -150,8 +150,8 @@ def test_made_anew_it_has_what_is_there_now(tree):
 
 
 def test_the_configuration_of_a_minion():
-    paths = backup.minion_paths(config_file="/x/minion", pki_dir="/x/pki", cache_dir="/c")
-    assert backup.configuration([*paths, "/srv/more"]) == (
+    paths = backup_paths.of_minion(config_file="/x/minion", pki_dir="/x/pki", cache_dir="/c")
+    assert backup_paths.configuration([*paths, "/srv/more"]) == (
         "/x/minion",
         "/x/minion.d",
         "/x/minion_id",
