@@ -162,8 +162,8 @@ class HonestMinion(RawMinion):
         """
         Return a job to the master, as often as it takes.
 
-        A master of Salt 3008 may refuse the token of a minion that is signed in. Then the engine of
-        a real minion sends the return again.
+        A master of Salt 3008 may refuse the token of a minion that is signed in, and then fail to
+        sign it in again. Then the engine of a real minion sends the return again.
         """
         returned = {"success": True, "retcode": 0, "fun_args": [], **more}
         while True:
@@ -171,6 +171,6 @@ class HonestMinion(RawMinion):
                 return self.send(
                     {"cmd": "_return", "jid": jid, "fun": fun, "return": value, **returned}
                 )
-            except salt.exceptions.AuthenticationError:
+            except (salt.exceptions.AuthenticationError, salt.exceptions.SaltClientError):
                 if self._end.wait(1.0):
                     raise
