@@ -34,6 +34,7 @@ ONLY = {
     "tests/integration/test_masters.py": NEWEST,
     "tests/integration/test_orchestration.py": NEWEST,
     "tests/integration/test_ordering.py": NEWEST,
+    "tests/integration/test_rest.py": NEWEST,
     "tests/integration/test_rollout.py": NEWEST,
     "tests/integration/test_set_ups.py": NEWEST,
     "tests/integration/test_starts.py": NEWEST,

@@ -12,6 +12,10 @@ in the minion's main process.
     engines:
       - safeupdate: {}
 
+When there has been nothing to do for a minute, its process ends, if the minion reads its own copy
+of its code: a minion that is handed over does. The minion starts it again within 10 seconds when
+there is work.
+
 Each phase is an event ``salt/minion/<id>/safeupdate/<phase>`` with the fields ``update``,
 ``kind``, ``phase``, ``reason``, ``from``, ``to`` (packages and versions), ``seq`` (grows
 with each event of this minion) and ``at`` (epoch seconds).
@@ -38,7 +42,8 @@ def __virtual__():
 
 def start():
     """
-    Run until the minion ends.
+    Run until the minion ends, or rest: a minion that is handed over starts it again when there is
+    work.
     """
     from saltext_safeupdate.minion import engine, own_code
 

@@ -26,6 +26,7 @@ from . import changed, handing_over, kept_returns, own_code, unrecorded, upgrade
 from .complaints import Complaints
 from .delivery import Delivery
 from .masters import Masters, addresses
+from .rest import Rest
 from .returners import Returners
 from .waited_restart import WaitedRestart
 
@@ -45,7 +46,7 @@ def run(
     table: Sequence[Row] = (),
 ) -> None:
     """
-    Run until the minion ends.
+    Run until the minion ends, or nothing is left to do (:mod:`.rest`).
 
     *functions* are Salt's execution functions, *returners* loads its returners. *hooked* tells
     whether the minion has our hooks: without them no return of a job is recorded, so none proves
@@ -73,14 +74,24 @@ def run(
         recording=hooked,
         plain=not hooked and not late,
     )
-    try:
-        register(host.settings.registry_dir, host.noted(main))
-    except SafeUpdateError as err:
-        complaints.tell(err)
-    upgrade, files = Upgrade(), code.Code(code.remembered(), minion)
+    _register(host, main, complaints)
+    upgrade = Upgrade(before=own_code.loaded_extension())
+    files = code.Code(code.remembered(), minion)
     waited = WaitedRestart(host.settings.run_dir, host.store, delivery.tell_of_wait)
     sweep = own_code.Sweep(host)
     announced = told = swept = False
+    rest = Rest(
+        host,
+        main,
+        lambda: (
+            (swept and waited.is_told())
+            and (ticker.is_quiet() and files.is_as_noted() and upgrade.is_as_noted())
+        ),
+        ticker.is_done,
+        possible=hooked and own_code.has_ours(),
+    )
+    if rest.goes_on(lock):
+        return
     ask_at = 0.0
     # An engine that outlives its minion must not act next to the engine of the next one.
     while os.getppid() == minion:
@@ -91,7 +102,9 @@ def run(
                 host.ledger.anchor()
                 replaced.note(host.store, table)
                 # A late one will restart, and knows its Salt.
-                ticker.started(_report(host, minion, delivery, None if late else hooked))
+                ticker.started(
+                    _report(host, minion, delivery, None if late else hooked), rested=rest.is_over
+                )
                 announced = True
             unrecorded.bring_in(opts, host.ledger)
             problems = Problems()
@@ -108,6 +121,8 @@ def run(
             swept = swept or _swept(opts)
             sweep()
             problems.tell()
+            if rest.begins(lock):
+                return
         except SafeUpdateError as err:
             complaints.tell(err)
         except OSError as err:
@@ -116,6 +131,13 @@ def run(
                 SafeUpdateError(f"The engine could not do its work: {err}. It tries again.")
             )
         time.sleep(host.settings.tick_interval)
+
+
+def _register(host: Host, main: str, complaints: Complaints) -> None:
+    try:
+        register(host.settings.registry_dir, host.noted(main))
+    except SafeUpdateError as err:
+        complaints.tell(err)
 
 
 def _swept(opts: Mapping[str, Any]) -> bool:

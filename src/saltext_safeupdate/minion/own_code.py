@@ -24,6 +24,7 @@ import salt
 
 from ..core.errors import SafeUpdateError
 from ..core.extensions import ourselves
+from ..core.extensions.upgrade import stamp
 from ..core.generations import code, own_tree
 from ..core.host import processes
 from ..this_host import Host
@@ -39,6 +40,10 @@ _WRITTEN = ("cachedir", "extension_modules", "sock_dir", "pki_dir")
 _tried: list[int] = []
 # The functions that redirect this process to the copy; they run once.
 _unread: list[Callable[[], None]] = []
+# The stamp of this extension.
+_extension: list[tuple[int, ...]] = []
+# The directories whose code this process reads from a copy, and its slots.
+_own: list[str] = []
 
 
 def take(host: Host, redirect: Callable[[Mapping[str, str]], None]) -> None:
@@ -61,6 +66,7 @@ def take(host: Host, redirect: Callable[[Mapping[str, str]], None]) -> None:
         if slots := own_tree.slots_of([library], host.settings.slots_dir):
             # Nothing changes there, and a held slot is not removed.
             own_tree.hold(slots)
+            _own[:] = slots
             return
         why_not = _obstacle(host, roots)
         if not why_not:
@@ -78,6 +84,7 @@ def take(host: Host, redirect: Callable[[Mapping[str, str]], None]) -> None:
     if isinstance(grains, dict) and "pythonpath" in grains:
         # This list would change now.
         grains["pythonpath"] = list(sys.path)
+    _own[:] = copies
     _unread.append(partial(redirect, copies))
     os.register_at_fork(after_in_child=read)
     log.debug("safeupdate: this minion reads its code from %s", ", ".join(copies.values()))
@@ -89,6 +96,12 @@ def read() -> None:
         _unread.pop()()
 
 
+def has_ours() -> bool:
+    """Tell whether this process reads the code of this extension from a copy, or from a slot."""
+    home = os.path.realpath(ourselves.home())
+    return not _unread and any(home.startswith(os.path.join(root, "")) for root in _own)
+
+
 def remember(opts: Mapping[str, Any], *, more: bool = False) -> None:
     """
     Note the files that the main process of this minion has loaded, before it takes any job.
@@ -98,6 +111,13 @@ def remember(opts: Mapping[str, Any], *, more: bool = False) -> None:
     # Others take care of files from the master, and of this extension.
     others = (opts.get("cachedir"), opts.get("extension_modules"), ourselves.home())
     code.remember((str(each or "") for each in others), more=more)
+    if not _extension:
+        _extension.append(stamp(ourselves.home()))
+
+
+def loaded_extension() -> tuple[int, ...] | None:
+    """Return the stamp of this extension when the main process has loaded it, if it is known."""
+    return _extension[0] if _extension else None
 
 
 def _obstacle(host: Host, roots: tuple[str, ...]) -> str:

@@ -26,6 +26,7 @@ from ..core.settings import Settings
 from ..patches import Later, Patch, replaced, unchanged
 from . import acks
 from .ready import Ready, engine_later, or_wait_on, start_engines
+from .rest import restarting
 
 
 def patches(
@@ -69,6 +70,12 @@ def patches(
             "add_process",
             ("self", "tgt", "args", "kwargs", "name"),
             engine_later,
+        ),
+        _by(
+            salt.utils.process.ProcessManager,
+            "restart_process",
+            ("self", "pid"),
+            restarting(settings),
         ),
         Patch(salt.utils.network, "dns_check", ("addr", "port"), or_wait_on),
         _by(minion, "_queue_job", ("self", "data"), later.by("queue")),

@@ -29,6 +29,7 @@ from salt.exceptions import SaltClientError
 from ..core.host import processes
 from ..patches import instead, tell
 from . import steady
+from .rest import ENGINE, is_ours
 
 # Objects that are created before garbage is collected; Python's default is 700. A start creates
 # about 150,000. If no master can be reached, garbage is collected at each such number.
@@ -42,8 +43,6 @@ _PATIENCE = 5.0
 _LOOKED_AFTER = 9.0
 # Seconds until it waits for its master: Salt connects as soon as its loop continues.
 _ASKED = 0.02
-# Our engine, as the configuration names it. Salt calls its function ``start``.
-_ENGINE = "safeupdate"
 # Seconds that each of them may take to end.
 _END = 10.0
 
@@ -173,7 +172,7 @@ def _end_engines() -> None:
     ours = [
         each
         for each in multiprocessing.active_children()
-        if getattr(each, "fun", "") == f"{_ENGINE}.start"
+        if getattr(each, "fun", "") == f"{ENGINE}.start"
     ]
     for each in ours:
         each.terminate()
@@ -262,7 +261,7 @@ def engine_later(
     a minion that reaches no master (see :func:`or_wait_on`). If nothing could start it then, or
     Salt would not look after it any more, it is started at once.
     """
-    if not _threshold or not _is_engine(args):
+    if not _threshold or not is_ours(args):
         return add(manager, tgt, args, kwargs, name)
     _given[manager] = (tgt, args, kwargs, name)
     loop = _loop()
@@ -320,10 +319,6 @@ def _start(add: Callable[..., Any], manager: Any, *given: Any) -> None:
     # Those of a minion that ends, or is handed over, are not started any more.
     if getattr(manager, "_restart_processes", True):
         add(manager, *given)
-
-
-def _is_engine(args: Any) -> bool:
-    return isinstance(args, tuple | list) and len(args) > 1 and args[1] == f"{_ENGINE}.start"
 
 
 def _loop() -> Any:

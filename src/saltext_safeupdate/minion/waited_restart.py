@@ -24,11 +24,16 @@ class WaitedRestart:
         self._send = send
         self._last: str | None = None
 
+    def is_told(self) -> bool:
+        """Tell whether the last look has reported what there was."""
+        return self._last is not None
+
     def look(self) -> None:
         """Report it if it is new. Raise SafeUpdateError; then it is tried again."""
         why = guard_file.waited(self._run_dir)
         if why == self._last:
             return
+        self._last = None
         if why != (self._store.replaceable(_TOLD) or ""):
             if why and not self._send(why):
                 return

@@ -15,7 +15,8 @@ class Minion:
         self.starts()
 
     def starts(self):
-        self.looks = WaitedRestart(str(self.path), self.store, self._send).look
+        waited = WaitedRestart(str(self.path), self.store, self._send)
+        self.looks, self.is_told = waited.look, waited.is_told
 
     def waits(self, why):
         (self.path / "waited").write_text(why)
@@ -44,6 +45,19 @@ def test_one_is_told_once_also_by_the_next_minion(minion, caplog):
     minion.looks()
     assert minion.told == ["it did not answer in time"]
     assert caplog.text.count("has waited for jobs") == 1
+
+
+def test_until_a_master_takes_it_there_is_something_to_do(minion):
+    assert not minion.is_told(), "it has not looked yet"
+    minion.looks()
+    assert minion.is_told()
+    minion.takes = False
+    minion.waits("a")
+    minion.looks()
+    assert not minion.is_told()
+    minion.takes = True
+    minion.looks()
+    assert minion.is_told()
 
 
 def test_another_reason_and_the_same_one_later_are_new(minion):

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from typing import Any
 
 from ... import factory, hooks
 from ...core.errors import LockHeldError, SafeUpdateError
-from ...core.host import hidden, locks, processes
+from ...core.host import engine_at_rest, hidden, locks, processes
 from ...core.jobs.ledger import Job, State
 from ...core.record import owner
 from ...core.record.facts import MADE
@@ -106,11 +107,12 @@ class TakingOff:
         settings, store = self._host.settings, self._host.store
         if hooks.installed_by():
             return True
+        engine, supervisor = engine_at_rest.is_there, partial(locks.held, name="supervisor")
         used = [
             name
-            for name in ("engine", "supervisor")
+            for name, is_there in (("engine", engine), ("supervisor", supervisor))
             if os.path.exists(os.path.join(settings.run_dir, f"{name}.lock"))
-            and locks.held(settings.run_dir, name)
+            and is_there(settings.run_dir)
         ]
         last = store.latest() if store.exists() else None
         return bool(used) or (last is not None and not last.phase.final)

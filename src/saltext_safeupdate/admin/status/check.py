@@ -14,7 +14,7 @@ from ...core.errors import SafeUpdateError
 from ...core.extensions import ourselves
 from ...core.extensions.programs.engines import modules
 from ...core.generations.table import Generations
-from ...core.host import locks, processes
+from ...core.host import engine_at_rest, locks, processes
 from ...core.prepare.findings import Circumstances, preflight
 from ...core.settings import of_minion
 from ...this_host import Host, enabled
@@ -176,7 +176,7 @@ def _has_lost_its_engine(host: Host) -> bool:
     try:
         running = Generations(host.store).serving()
         alive = running is not None and processes.alive(running.process)
-        return alive and not locks.held(host.settings.run_dir, "engine")
+        return alive and not engine_at_rest.is_there(host.settings.run_dir)
     except SafeUpdateError:
         # That is a problem of its own.
         return False

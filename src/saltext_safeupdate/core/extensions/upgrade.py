@@ -18,17 +18,28 @@ from . import ourselves
 _INTERVAL = 20.0
 
 
+def stamp(home: str) -> tuple[int, ...]:
+    """Return what differs after each installation of this extension in *home*."""
+    try:
+        seen = os.stat(os.path.join(home, "__init__.py"))
+    except OSError:
+        return ()
+    return (seen.st_ino, seen.st_mtime_ns, seen.st_size)
+
+
 class Upgrade:
     """
     Looks, now and then, at what is installed in *home*.
 
     The version in the memory of the minion's main process is *running*; its children have it.
+    *before* is the :func:`stamp` of when the minion has loaded it, if that is known.
     """
 
     def __init__(
         self,
         home: str | None = None,
         running: str | None = None,
+        before: tuple[int, ...] | None = None,
         *,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -36,9 +47,11 @@ class Upgrade:
         self._running = running or ourselves.running_version()
         self._monotonic = monotonic
         self._look_at = monotonic()
-        self._done = self._seen = self._stamp()
-        # An engine that Salt starts again in the same minion finds what came before.
-        self._pending = ourselves.version_in(self._home) != self._running
+        self._done = self._seen = stamp(self._home)
+        # An engine that is started again in the same minion finds what came before.
+        self._pending = ourselves.version_in(self._home) != self._running or (
+            before is not None and before != self._seen
+        )
 
     def noticed(self) -> str:
         """Return the version that is on disk if another one was installed; empty if not."""
@@ -46,7 +59,7 @@ class Upgrade:
         if now < self._look_at:
             return ""
         self._look_at = now + _INTERVAL
-        before, self._seen = self._seen, self._stamp()
+        before, self._seen = self._seen, stamp(self._home)
         if self._seen != before or not (self._pending or self._seen != self._done):
             return ""
         # Empty if it was removed.
@@ -64,13 +77,10 @@ class Upgrade:
         for path in sorted(found, key=os.path.getmtime)[:-1]:
             shutil.rmtree(os.path.dirname(path), ignore_errors=True)
 
+    def is_as_noted(self) -> bool:
+        """Tell whether the last look found the version in memory."""
+        return not self._pending and self._seen == self._done == stamp(self._home)
+
     def settle(self) -> None:
         """Say that the minion restarts for it: it is not noticed again."""
         self._done, self._pending = self._seen, False
-
-    def _stamp(self) -> tuple[int, ...]:
-        try:
-            seen = os.stat(os.path.join(self._home, "__init__.py"))
-        except OSError:
-            return ()
-        return (seen.st_ino, seen.st_mtime_ns, seen.st_size)

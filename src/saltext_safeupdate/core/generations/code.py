@@ -8,6 +8,7 @@ part of its code in memory and loads another one from the disk.
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 import time
@@ -45,10 +46,20 @@ def remember(leave_out: Iterable[str], *, more: bool = False) -> None:
     if more or not _noted_files:
         files = files_of(sys.modules.values()).difference(_noted_files)
         for file in installed(files, sys.path, leave_out):
-            stamp = _stamp(file)
-            if stamp is not None:
+            seen = stamp(file)
+            if seen is not None:
                 _noted_files.append(file)
-                _noted_stamps.append(stamp)
+                _noted_stamps.append(seen)
+
+
+def folders() -> tuple[Stamp | None, ...]:
+    """Return the stamps of the directories of the noted files: an installer replaces files."""
+    return tuple(map(stamp, _folders(len(_noted_files))))
+
+
+@functools.lru_cache(maxsize=1)
+def _folders(_: int) -> list[str]:
+    return sorted(set(map(os.path.dirname, _noted_files)))
 
 
 def remembered() -> Stamps:
@@ -77,7 +88,7 @@ def installed(files: Iterable[str], path: Iterable[str], leave_out: Iterable[str
     return {file for file in files if file.startswith(below) and not file.startswith(but)}
 
 
-def _stamp(file: str) -> Stamp | None:
+def stamp(file: str) -> Stamp | None:
     try:
         seen = os.stat(file)
     except OSError:
@@ -136,9 +147,9 @@ class Code:
             return ()
         found: dict[str, Stamp | None] = dict.fromkeys(self._maps(self._pid))
         for file, before in self._files.items():
-            stamp = _stamp(file)
-            if stamp != before:
-                found[file] = stamp
+            present = stamp(file)
+            if present != before:
+                found[file] = present
         last, self._seen = self._seen, found
         if found != last or found == self._settled:
             return ()
@@ -147,9 +158,13 @@ class Code:
     def _is_due(self) -> bool:
         """Tell whether this check reads everything: something may have changed, or it is time."""
         before = self._folders
-        self._folders = {each: _stamp(each) for each in self._folders}
+        self._folders = {each: stamp(each) for each in self._folders}
         self._looks += 1
         return self._folders != before or self._seen != self._settled or self._looks % _WHOLE == 0
+
+    def is_as_noted(self) -> bool:
+        """Tell whether the last check found no change."""
+        return self._looks > 0 and not self._seen
 
     def settle(self) -> None:
         """Note that the caller has acted upon the change."""

@@ -127,18 +127,21 @@ class Generations:
 
     # -- notes by a generation -------------------------------------------------
 
-    def reports(self, process: str, report: Report) -> bool:
+    def reports(self, process: str, report: Report, *, rested: bool = False) -> bool:
         """
         Note that the engine of a generation has begun its work: this one serves now.
 
         Tell whether it is the first engine of that generation. If Salt has restarted the engine in
         the same minion, ``took`` keeps the value of the first report.
+        If that engine *rested*, its report stays as it is.
         """
         with self._store.transaction() as db:
             row = db.execute(
                 "SELECT report FROM generations WHERE process = ?", (process,)
             ).fetchone()
             before = _report(row[0]) if row else None
+            if before is not None and rested:
+                return False
             if before is not None:
                 report = replace(report, took=before.took)
             stay = _staying(db, process)

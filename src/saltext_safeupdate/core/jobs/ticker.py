@@ -117,14 +117,18 @@ class Ticker:
             ledger=self.ledger, recovery=self._recovery, give_up=self._end, plain=self.plain
         )
 
-    def started(self, report: Report) -> None:
-        """Record that a minion with this extension runs."""
+    def started(self, report: Report, *, rested: bool = False) -> None:
+        """
+        Record that a minion with this extension runs.
+
+        *rested*: its engine has reported before, and rested since.
+        """
         try:
             # Upgrade steps of this version and of earlier ones do not have to run.
             self.store.claim_fact(STEPS_SINCE, report.version, lambda known: known is None)
         except UnreadableError as err:
             self.complain(err)
-        first = self._generations.reports(self.owner, report)
+        first = self._generations.reports(self.owner, report, rested=rested)
         if first and self.store.replaceable(LEAVING) is not None:
             # The minion runs with us again, so nothing may be removed.
             self.store.drop_fact(LEAVING)
@@ -160,6 +164,21 @@ class Ticker:
             self._retry_at = self.monotonic() + _FIRST_BACKOFF
         problems.tell()
 
+    def is_quiet(self) -> bool:
+        """Tell whether nothing is to be done, as far as the last check has shown."""
+        waits = self._retry_at or self._orphan_since or self._dirty
+        return not waits and self.store.stamp() == self._stamp == self._at_rest
+
+    def is_done(self) -> bool:
+        """Tell by the database whether nothing is open. Raise SafeUpdateError."""
+        last = self.store.latest()
+        return not (
+            self._is_busy(last)
+            or self._is_supervised()
+            or self.ledger.open()
+            or self.store.unpublished()
+        )
+
     def _note_recording(self) -> None:
         if self.recording:
             self.ledger.record_from_now()
@@ -169,10 +188,7 @@ class Ticker:
     # -- updates ---------------------------------------------------------------
 
     def _recover_update(self) -> None:
-        last = self.store.latest()
-        busy = last is not None and not last.phase.final and not last.awaits_boot
-        busy = busy or self._has_steps_left(last)
-        if not busy or self._is_supervised():
+        if not self._is_busy(self.store.latest()) or self._is_supervised():
             self._orphan_since = 0.0
         elif locks.held(self.settings.run_dir, "update"):
             # The job is about to start it.
@@ -182,6 +198,11 @@ class Ticker:
         elif self.monotonic() >= self._orphan_since + _GRACE:
             self._orphan_since = self.monotonic()
             self.launch()
+
+    def _is_busy(self, last: Update | None) -> bool:
+        """Tell whether an update needs a supervisor."""
+        busy = last is not None and not last.phase.final and not last.awaits_boot
+        return busy or self._has_steps_left(last)
 
     def _has_steps_left(self, last: Update | None) -> bool:
         """Tell whether an update has ended, and its steps are neither taken back nor kept yet."""

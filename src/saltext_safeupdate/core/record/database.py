@@ -167,6 +167,12 @@ class Database:
                 opened.pop_all()
             self._anchor = db
 
+    def close_anchor(self) -> None:
+        """Close that connection; :meth:`anchor` opens another one."""
+        anchor, self._anchor = self._anchor, None
+        if anchor is not None:
+            anchor.close()
+
     def scrub(self) -> None:
         """Empty the write-ahead log, and with it what was deleted; not while somebody reads."""
         with self.connection() as db:

@@ -13,11 +13,11 @@ from ..errors import CommandError, LockUnavailableError, UnreadableError
 from ..generations import activation, meeting
 from ..generations.activation import Activation
 from ..generations.table import Generations
-from ..host import copy_names, linked_copy
+from ..host import copy_names, engine_at_rest, linked_copy
 from ..host.command import Run
 from ..host.command import run as run_command
 from ..host.host_wait import HostWait, describe
-from ..host.locks import Lock, held
+from ..host.locks import Lock
 from ..host.minions import Minion
 from ..host.reach import Address, reaches_any
 from ..host.service import Inhibitor, Services, Watchdogs
@@ -134,7 +134,7 @@ class Context:
         if self.engine_runs is not None:
             return self.engine_runs()
         try:
-            return held(self.settings.run_dir, "engine")
+            return engine_at_rest.is_there(self.settings.run_dir)
         except LockUnavailableError as err:
             log.warning("cannot tell whether the engine runs: %s", err)
             return True

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 
 from ..errors import SafeUpdateError
 from ..generations import own_tree
-from ..host import inherited, minions
+from ..host import engine_at_rest, inherited, minions
 from ..host.files import remove, remove_directory
 from ..host.locks import Lock
 from ..record.facts import LEAVING, Asked
@@ -106,7 +106,9 @@ class Leaving:
             for name in ("engine", "jobs"):
                 ours = self.jobs if name == "jobs" else None
                 lock = ours or Lock(settings.run_dir, name)
-                if not lock.wait_exclusive(_TIMEOUT, clock=self.monotonic, sleep=self.sleep):
+                free = lock.wait_exclusive(_TIMEOUT, clock=self.monotonic, sleep=self.sleep)
+                rests = name == "engine" and engine_at_rest.is_looked_after(settings.run_dir)
+                if rests or not free:
                     return self._kept(
                         "The minion still runs with it."
                         if name == "engine"

@@ -1,5 +1,6 @@
 """What of ours goes from a host, what stays, and what has to be settled first."""
 
+import contextlib
 import os
 
 import pytest
@@ -11,6 +12,7 @@ from saltext_safeupdate.admin.setup.set_up import SetUp
 from saltext_safeupdate.admin.setup.taking_off import TakingOff
 from saltext_safeupdate.core.errors import LockHeldError, SafeUpdateError
 from saltext_safeupdate.core.host import locks, processes
+from saltext_safeupdate.core.host.engine_at_rest import Rest
 from saltext_safeupdate.core.record.facts import LEAVING, MADE
 from saltext_safeupdate.core.record.parts import Boot
 from saltext_safeupdate.core.record.phase import Phase
@@ -133,12 +135,16 @@ class TestWhatIsKept:
         assert wanted.carry_out() == ""
         assert not any(map(os.path.exists, wanted.changes()))
 
-    @pytest.mark.parametrize("who", ["hooks", "engine", "supervisor", "restart"])
+    @pytest.mark.parametrize("who", ["hooks", "engine", "rest", "supervisor", "restart"])
     def test_it_waits_for_a_restart_if_somebody_does(self, leftovers, who, monkeypatch):
         if who == "hooks":
             monkeypatch.setattr(hooks, "_installed", {"pid": 1})
         elif who == "restart":
             record(leftovers, Phase.WAITING, kind="restart")
+        elif who == "rest":
+            now = processes.since_boot()
+            with contextlib.closing(locks.Lock(leftovers.settings.run_dir, "engine")) as lock:
+                Rest(processes.me(), "signs", now, now).write(lock)
         else:
             held = locks.Lock(leftovers.settings.run_dir, who)
             assert held.try_exclusive()

@@ -16,6 +16,7 @@ from saltext_safeupdate.core.extensions import ourselves
 from saltext_safeupdate.core.generations.generation import Report, Standing
 from saltext_safeupdate.core.generations.table import Generations
 from saltext_safeupdate.core.host import locks, processes
+from saltext_safeupdate.core.host.engine_at_rest import Rest
 from saltext_safeupdate.core.packages.own import Own
 from saltext_safeupdate.core.record.parts import Boot
 from saltext_safeupdate.core.record.phase import Phase
@@ -213,13 +214,19 @@ def test_code_that_was_replaced_below_the_minion_that_runs(made):
     assert _codes(made) == []
 
 
-def test_an_engine_that_salt_has_ended(made):
+def test_an_engine_that_salt_has_ended(made, tmp_path):
     Generations(made.store).reports(processes.me(), Report(at=1.0))
     assert _codes(made) == ["engine-gone"]
     lock = locks.Lock(made.settings.run_dir, "engine")
     assert lock.try_exclusive()
     assert _codes(made) == []
+    now = processes.since_boot()
+    Rest(processes.me(), "signs", now, now).write(lock)
     lock.close()
+    assert _codes(made) == [], "it rests, and the minion starts it again"
+    locks.Lock(made.settings.run_dir, "engine").close()
+    (tmp_path / "run" / "engine.lock").write_text("")
+    assert _codes(made) == ["engine-gone"]
     Generations(made.store).reports("another boot:1:1", Report(at=2.0))
     assert _codes(made) == []
 

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from saltext_safeupdate.core.extensions.upgrade import Upgrade
+from saltext_safeupdate.core.extensions.upgrade import Upgrade, stamp
 from tests.support.simulated import Clock
 
 
@@ -22,8 +22,8 @@ class Installed:
         part.write_text(f'__version__ = "{version}"\n')
         os.replace(part, self.path / "__init__.py")
 
-    def looks(self, running="1.0"):
-        return Upgrade(str(self.path), running, monotonic=self.clock.monotonic)
+    def looks(self, running="1.0", before=None):
+        return Upgrade(str(self.path), running, before, monotonic=self.clock.monotonic)
 
     def later(self):
         self.clock.work(20)
@@ -37,6 +37,20 @@ def installed(tmp_path):
 
 def test_nothing_is_noticed_if_nothing_was_installed(installed):
     assert [installed.later() for _ in range(3)] == ["", "", ""]
+
+
+@pytest.mark.parametrize("version", ["2.0", "1.0"])
+def test_what_was_installed_while_no_engine_ran_is_noticed(installed, version):
+    before = stamp(str(installed.path))
+    assert installed.upgrade.is_as_noted()
+    installed.put(version)
+    assert not installed.upgrade.is_as_noted()
+    installed.upgrade = installed.looks(before=before)
+    assert not installed.upgrade.is_as_noted()
+    assert installed.later() == version
+    installed.upgrade = installed.looks(running=version, before=stamp(str(installed.path)))
+    assert installed.upgrade.is_as_noted()
+    assert installed.later() == ""
 
 
 @pytest.mark.parametrize("version", ["2.0", "0.9", "1.0"])

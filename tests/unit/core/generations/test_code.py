@@ -21,7 +21,7 @@ class Files:
         self.clock, self.maps = Clock(), set()
         for name in ("a", "b", "c"):
             (place / name).write_text("1")
-        stamps = {str(place / name): code._stamp(str(place / name)) for name in ("a", "b", "c")}
+        stamps = {str(place / name): code.stamp(str(place / name)) for name in ("a", "b", "c")}
         self.code = code.Code(
             stamps, 5, monotonic=self.clock.monotonic, maps=lambda pid: {*self.maps} if pid else {}
         )

@@ -80,6 +80,8 @@ def test_an_engine_that_salt_starts_again_is_not_the_first_of_its_minion(generat
     assert generations.reports("a", Report(at=1.0, took=7.5))
     assert not generations.reports("a", Report(at=2.0, took=900.0))
     assert generations.report() == Report(at=2.0, took=7.5)
+    assert not generations.reports("a", Report(at=2.5, took=900.0), rested=True)
+    assert generations.report() == Report(at=2.0, took=7.5)
     assert generations.reports("b", Report(at=3.0, took=900.0))
     assert generations.report().took == 900.0
 

@@ -151,6 +151,49 @@ def test_a_job_whose_return_is_kept_beside_the_ledger_has_ended(world, fun):
     assert bool(world.started) is not bool(world.handed_over), "so the test can fail"
 
 
+def _is_at_rest(world):
+    for _ in range(20):
+        world.tick()
+    return (world.ticker.is_quiet(), world.ticker.is_done())
+
+
+def test_it_has_nothing_to_do_when_all_is_delivered(world):
+    assert not world.ticker.is_quiet(), "it has not looked yet"
+    assert _is_at_rest(world) == (True, True)
+    world.living.add("child")
+    world.job("1", owner="main", runner="child")
+    assert not world.ticker.is_quiet()
+    assert not world.ticker.is_done()
+    assert _is_at_rest(world) == (False, False)
+    world.ledger.finish("1", b"return")
+    world.living.discard("child")
+    world.away = {"m"}
+    assert _is_at_rest(world) == (False, False)
+    world.away = set()
+    world.now += 600
+    assert _is_at_rest(world) == (True, True)
+
+
+@pytest.mark.parametrize("what", ["phase", "orphan", "steps", "supervisor"])
+def test_an_update_is_something_to_do(world, what):
+    assert _is_at_rest(world) == (True, True)
+    lock = locks.Lock(world.settings.run_dir, "supervisor")
+    phase = Phase.WAITING if what == "orphan" else Phase.FAILED
+    if what == "supervisor":
+        assert lock.try_exclusive()
+    else:
+        world.store.save(Update(id="u1", kind="update", phase=phase, created=1.0))
+    if what == "steps":
+        world.store.set_fact(STEPS_BEGUN, Begun(update="u1", versions=("1", "2")))
+    world.away = {"m"} if what == "phase" else set()
+    assert _is_at_rest(world)[1] is False
+    if what == "phase":
+        world.away = set()
+        world.now += 600
+        assert _is_at_rest(world) == (True, True)
+    lock.close()
+
+
 def test_a_return_that_its_own_process_sends_is_left_to_it(world):
     world.job("1", owner="main", runner="child")
     world.living.add("child")

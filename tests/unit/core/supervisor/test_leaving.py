@@ -6,7 +6,8 @@ import pathlib
 import pytest
 
 from saltext_safeupdate.core.errors import LockHeldError
-from saltext_safeupdate.core.host import linked_copy, minions
+from saltext_safeupdate.core.host import linked_copy, minions, processes
+from saltext_safeupdate.core.host.engine_at_rest import Rest
 from saltext_safeupdate.core.record.parts import Request
 from saltext_safeupdate.core.record.phase import Phase
 from saltext_safeupdate.core.settings import Settings
@@ -75,7 +76,7 @@ def test_a_minion_that_does_not_start_takes_nothing_away(leaves):
     assert leaving.kept(leaves.settings) == [leaves.settings.state_dir, leaves.settings.run_dir]
 
 
-@pytest.mark.parametrize("what", ["return", "interrupted", "engine"])
+@pytest.mark.parametrize("what", ["return", "interrupted", "engine", "resting engine"])
 def test_nothing_goes_that_is_needed(leaves, what):
     described = {"jid": "1", "fun": "test.ping", "master": "m"}
     if what == "return":
@@ -84,7 +85,12 @@ def test_nothing_goes_that_is_needed(leaves, what):
         leaves.ledger.accept("1", **described, call=b"", owner="")
         leaves.ledger.begin("1", "")
     else:
-        assert leaves.lock("engine").try_exclusive()
+        lock = leaves.lock("engine")
+        assert lock.try_exclusive()
+        if what == "resting engine":
+            now = processes.since_boot()
+            Rest(processes.me(), "signs", now, now).write(lock)
+            lock.release()
     _restart(leaves, owed=leaves.ledger.owed)
     assert leaves.last.phase is Phase.COMMITTED
     expected = {"return": "not delivered", "interrupted": "was interrupted"}
