@@ -82,7 +82,7 @@ def hosts() -> None:
             f"{share['plain']:.3f} % of a core",
             f"{share[name]:.3f} % of a core",
             "",
-            "≤ 0.1 % more",
+            "",
         )
         compare(
             f"proportional memory of an idle minion {what}, all its processes",

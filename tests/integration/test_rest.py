@@ -46,11 +46,13 @@ class Resting(RealMinion):
 
     def engines(self):
         """Return the PIDs of its engines."""
-        return [
-            pid
-            for pid in processes.descendants(self.pid)
-            if b"Engine" in Path(f"/proc/{pid}/cmdline").read_bytes()
-        ]
+        found = []
+        for pid in processes.descendants(self.pid):
+            # It may end meanwhile.
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                if b"Engine" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                    found.append(pid)
+        return found
 
     def rests(self):
         run_dir = self.settings.run_dir

@@ -87,8 +87,11 @@ def run(
             (swept and waited.is_told())
             and (ticker.is_quiet() and files.is_as_noted() and upgrade.is_as_noted())
         ),
-        ticker.is_done,
-        possible=hooked and own_code.has_ours(),
+        lambda: (
+            (ticker.is_done() and waited.is_current())
+            and (files.is_unchanged() and upgrade.is_as_noted())
+        ),
+        possible=hooked and own_code.has_ours() and code.are_inherited(),
     )
     if rest.goes_on(lock):
         return

@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ..core.errors import SafeUpdateError
+from ..core.errors import LockUnavailableError, SafeUpdateError
 from ..core.extensions import ourselves, upgrade
 from ..core.generations import code
 from ..core.host import engine_at_rest, processes
@@ -38,8 +38,8 @@ ENGINE = "safeupdate"
 # Seconds in which nothing was to be done before the engine ends, and the longest rest.
 _QUIET = 60.0
 _LONGEST = 3600.0
-# Seconds in which two changes of a file may have the same time (the kernel's clock for files).
-_TICK = 0.05
+# Seconds in which two changes of a file may have the same time: some file systems count seconds.
+_TICK = 1.1
 # A package manager writes one of these whenever it changes a package.
 _INSTALLED = (
     "/var/lib/dpkg/status",
@@ -76,8 +76,8 @@ class Rest:
     In the engine: its rest.
 
     *process* is the identity of the minion's main process, *is_quiet* tells whether nothing is to
-    be done, as far as that is known without a query, and *is_done* the same by the database. An
-    engine that is not *possible* never rests.
+    be done, as far as that is known without a query, and *is_done* the same by queries and all
+    files. An engine that is not *possible* never rests.
     """
 
     def __init__(
@@ -141,7 +141,10 @@ class Rest:
         try:
             time.sleep(_TICK)
             before = signs(host.opts, host.settings, host.store)
-            if self._is_done() and signs(host.opts, host.settings, host.store) == before:
+            left = unrecorded.pending(host.opts) or kept_returns.paths(host.opts)
+            done = not left and self._is_done()
+            # These checks see everything that came before the first signs.
+            if done and signs(host.opts, host.settings, host.store) == before:
                 at = processes.since_boot()
                 engine_at_rest.Rest(self._process, before, at, at).write(lock)
                 log.debug("safeupdate: the engine rests until there is work")
@@ -161,20 +164,30 @@ def restarting(settings: Settings) -> Callable[..., Any]:
     """
 
     def restart(original: Callable[..., Any], manager: Any, pid: int) -> Any:
-        entry = manager._process_map[pid]
-        process = entry["Process"]
-        if not is_ours(entry["args"]) or process.exitcode != 0:
+        entry = manager._process_map.get(pid)
+        if entry is None or not is_ours(entry["args"]) or entry["Process"].exitcode != 0:
             return original(manager, pid)
-        if not _rests(pid, process, entry["args"][0], settings):
+        if pid < _NO_PID and engine_at_rest.of(settings.run_dir) is not None:
+            # Another process may get its PID.
+            del manager._process_map[pid]
+            pid += _NO_PID
+            manager._process_map[pid] = entry
+        process = entry["Process"]
+        if _rests(pid, process, entry["args"][0], settings):
+            return instead(original)
+        try:
             value = original(manager, pid)
+        except OSError as err:
+            if pid < _NO_PID:
+                raise
+            # Salt would never look after any engine again.
+            log.error("safeupdate: the engine cannot be started: %s. It is tried again.", err)
+            return instead(original)
+        if pid not in manager._process_map:
             with contextlib.suppress(ValueError):
                 # Salt keeps its pipes open for some time, or has closed them already.
                 process.close()
-            return value
-        if pid < _NO_PID:
-            # Another process may get its PID.
-            manager._process_map[_NO_PID + pid] = manager._process_map.pop(pid)
-        return instead(original)
+        return value
 
     return restart
 
@@ -200,17 +213,24 @@ def _rests(pid: int, process: Any, opts: Mapping[str, Any], settings: Settings) 
 def _goes_on(opts: Mapping[str, Any], settings: Settings, process: str) -> bool:
     """Tell whether an engine of the minion with this main process rests, and there is no work."""
     rest = engine_at_rest.of(settings.run_dir)
-    return (
-        rest is not None
-        and rest.process == process
-        and processes.since_boot() - rest.since < _LONGEST
-        and signs(opts, settings, Database(settings.database)) == rest.signs
-    )
+    if rest is None or rest.process != process:
+        return False
+    if processes.since_boot() - rest.since >= _LONGEST:
+        return False
+    try:
+        return signs(opts, settings, Database(settings.database)) == rest.signs
+    except OSError:
+        # The engine says what is wrong there.
+        return False
 
 
 def _looked(settings: Settings) -> None:
     """Note that the minion looks for work."""
-    with contextlib.closing(Lock(settings.run_dir, "engine")) as lock:
+    # If it cannot be written, whoever asks takes the engine for lost, which says what is wrong.
+    with (
+        contextlib.suppress(OSError, LockUnavailableError),
+        contextlib.closing(Lock(settings.run_dir, "engine")) as lock,
+    ):
         # Nobody but an engine writes otherwise, and none has started yet.
         rest = engine_at_rest.of(settings.run_dir)
         if rest is not None and lock.try_exclusive():

@@ -26,7 +26,7 @@ from ..core.errors import SafeUpdateError
 from ..core.generations.generation import Standing
 from ..core.generations.meeting import Meeting, Step
 from ..core.generations.table import Generations
-from ..core.host import processes
+from ..core.host import engine_at_rest, processes
 from ..core.record.store import Store
 from ..core.settings import Settings
 from . import handing_over, own_bus, parentless
@@ -284,6 +284,11 @@ class Succession:
                 if name != "state_queue" or not self.serves_on:
                     minion.remove_periodic_callback(name)
         self._engines.tell(list(self._minions.values()), now)
+        try:
+            engine_at_rest.forget(self._settings.run_dir, self._me)
+        except (SafeUpdateError, OSError) as err:
+            # For some seconds, others believe that this engine would be started again.
+            log.warning("safeupdate: the note about the resting engine stays: %s", err)
 
     def _take_no_more(self) -> None:
         try:

@@ -28,6 +28,10 @@ class WaitedRestart:
         """Tell whether the last look has reported what there was."""
         return self._last is not None
 
+    def is_current(self) -> bool:
+        """Tell whether there is nothing to report now."""
+        return guard_file.waited(self._run_dir) == self._last
+
     def look(self) -> None:
         """Report it if it is new. Raise SafeUpdateError; then it is tried again."""
         why = guard_file.waited(self._run_dir)

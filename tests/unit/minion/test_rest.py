@@ -38,6 +38,8 @@ class World:
         monkeypatch.setattr(code, "_noted_files", [str(path / "code" / "a.py")])
         monkeypatch.setattr(code, "_noted_stamps", array("q", [0]))
         monkeypatch.setattr(code, "_folders", lambda _: [str(path / "code")])
+        # Its files have times to the nanosecond.
+        monkeypatch.setattr(rest, "_TICK", 0.05)
         monkeypatch.setattr(rest, "_INSTALLED", (str(path / "status"),))
         self.now, self.quiet, self.done = 0.0, True, True
         self.asked = []
@@ -104,6 +106,16 @@ class TestBeginning:
         world.done = False
         assert [world.begins(at) for at in (0, 60, 119)] == [False] * 3
         assert world.asked == [60.0], "that is not asked in each round"
+        assert world.noted is None
+
+    @pytest.mark.parametrize("what", ["note", "return"])
+    def test_not_while_the_ledger_lacks_something(self, world, what):
+        if what == "note":
+            unrecorded.note(world.host.opts)
+        else:
+            described = {"key": "", "jid": "1", "fun": "x", "master": "m", "retcode": 0}
+            assert kept_returns.keep(world.host.opts, b"x", **described)
+        assert [world.begins(at) for at in (0, 60)] == [False, False]
         assert world.noted is None
 
     def test_not_if_something_happens_at_the_last_moment(self, world):
@@ -204,12 +216,14 @@ class Manager:
     """Salt's, as far as we know it."""
 
     def __init__(self, world, exitcode=0, fun=OURS):
-        self.opts, self.started = world.host.opts, []
+        self.opts, self.started, self.fails = world.host.opts, [], None
         self.process = Process(exitcode, fun)
         self._process_map = {42: {"Process": self.process, "args": (self.opts, fun)}}
         self.look = replaced(("self", "pid"), rest.restarting(world.host.settings))(self._start)
 
     def _start(self, manager, pid):
+        if self.fails:
+            raise self.fails
         self.started.append(pid)
         del self._process_map[pid]
 
@@ -235,6 +249,43 @@ class TestMinion:
         assert manager.process.closed
         assert caplog.text == ""
 
+    @pytest.mark.parametrize("at_once", [True, False])
+    def test_a_fork_that_fails_is_tried_again(self, world, at_once, caplog):
+        """Salt would look after no engine any more."""
+        world.end_engine()
+        manager = Manager(world)
+        if not at_once:
+            manager.check_children()
+        world.host.store.set_fact(WORK, "y")
+        manager.fails = BlockingIOError(11, "Resource temporarily unavailable")
+        assert manager.check_children() == []
+        assert "cannot be started" in caplog.text
+        manager.fails = None
+        assert len(manager.check_children()) == 1
+
+    @pytest.mark.parametrize("error", [NotADirectoryError(), PermissionError()])
+    def test_what_cannot_be_read_is_for_the_engine_to_say(self, world, error, monkeypatch, caplog):
+        world.end_engine()
+
+        def fails(self):
+            raise error
+
+        monkeypatch.setattr(rest.Database, "stamp", fails)
+        assert len(Manager(world).check_children()) == 1
+        with contextlib.closing(locks.Lock(world.run_dir, "engine")) as lock:
+            assert not world.engine().goes_on(lock)
+        assert caplog.text == ""
+
+    def test_it_rests_on_if_that_cannot_be_noted(self, world, monkeypatch, caplog):
+        world.end_engine()
+
+        def fails(*_):
+            raise OSError(28, "No space left on device")
+
+        monkeypatch.setattr(engine_at_rest.os, "pwrite", fails)
+        assert Manager(world).check_children() == []
+        assert caplog.text == ""
+
     def test_it_notes_that_it_looks(self, world, monkeypatch):
         world.end_engine()
         manager = Manager(world)
@@ -252,7 +303,7 @@ class TestMinion:
             monkeypatch.setattr(rest, "_LONGEST", -1.0)
         fun = "other.start" if why == "another engine" else OURS
         manager = Manager(world, exitcode=-9 if why == "killed" else 0, fun=fun)
-        assert manager.check_children() == [42]
+        assert [pid % (1 << 30) for pid in manager.check_children()] == [42]
 
     def test_of_several_only_one_is_started(self, world, monkeypatch):
         world.end_engine()

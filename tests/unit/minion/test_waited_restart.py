@@ -16,7 +16,7 @@ class Minion:
 
     def starts(self):
         waited = WaitedRestart(str(self.path), self.store, self._send)
-        self.looks, self.is_told = waited.look, waited.is_told
+        self.looks, self.is_told, self.is_current = waited.look, waited.is_told, waited.is_current
 
     def waits(self, why):
         (self.path / "waited").write_text(why)
@@ -58,6 +58,9 @@ def test_until_a_master_takes_it_there_is_something_to_do(minion):
     minion.takes = True
     minion.looks()
     assert minion.is_told()
+    assert minion.is_current()
+    minion.waits("b")
+    assert not minion.is_current()
 
 
 def test_another_reason_and_the_same_one_later_are_new(minion):

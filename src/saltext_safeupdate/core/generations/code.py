@@ -34,6 +34,8 @@ Stamps = dict[str, Stamp]
 # The noted files and their stamps, in the same order: a tenth of the memory of a dictionary.
 _noted_files: list[str] = []
 _noted_stamps = array("q")
+# The process that has noted the first ones.
+_noted_by: list[int] = []
 
 
 def remember(leave_out: Iterable[str], *, more: bool = False) -> None:
@@ -43,6 +45,8 @@ def remember(leave_out: Iterable[str], *, more: bool = False) -> None:
     Once some are noted, only *more* adds the ones that were loaded since. Files below one of the
     directories *leave_out* come from a master, or others take care of them.
     """
+    if not _noted_files:
+        _noted_by[:] = [os.getpid()]
     if more or not _noted_files:
         files = files_of(sys.modules.values()).difference(_noted_files)
         for file in installed(files, sys.path, leave_out):
@@ -50,6 +54,11 @@ def remember(leave_out: Iterable[str], *, more: bool = False) -> None:
             if seen is not None:
                 _noted_files.append(file)
                 _noted_stamps.append(seen)
+
+
+def are_inherited() -> bool:
+    """Tell whether the process that has forked this one has noted the files."""
+    return bool(_noted_by) and _noted_by != [os.getpid()]
 
 
 def folders() -> tuple[Stamp | None, ...]:
@@ -165,6 +174,11 @@ class Code:
     def is_as_noted(self) -> bool:
         """Tell whether the last check found no change."""
         return self._looks > 0 and not self._seen
+
+    def is_unchanged(self) -> bool:
+        """Tell whether nothing is replaced now: read all files and the mapped libraries."""
+        changed = any(stamp(file) != before for file, before in self._files.items())
+        return not changed and not self._maps(self._pid)
 
     def settle(self) -> None:
         """Note that the caller has acted upon the change."""

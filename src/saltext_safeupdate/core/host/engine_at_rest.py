@@ -7,6 +7,7 @@ work. Whether an engine acts for this minion is told by both (:func:`is_there`).
 
 from __future__ import annotations
 
+import contextlib
 import os
 from typing import NamedTuple
 
@@ -16,7 +17,7 @@ from .locks import Lock, held
 
 # Seconds since the minion has last looked, after which it does not look any more. It looks every 10
 # seconds, as Salt does for engines that have died.
-_LOOKS = 60.0
+_LOOKS = 45.0
 _WORDS = 5
 _WORD = "rests"
 
@@ -36,15 +37,25 @@ class Rest(NamedTuple):
 
     def write(self, lock: Lock) -> None:
         """Write it into the file of the lock. Raise OSError."""
-        end(lock)
         words = (_WORD, self.process, self.signs, f"{self.since:.2f}", f"{self.looked:.2f}")
-        os.pwrite(lock.fd, f"{' '.join(words)}\n".encode(), 0)
+        text = f"{' '.join(words)}\n".encode()
+        # Somebody may read it just now.
+        os.pwrite(lock.fd, text, 0)
+        os.ftruncate(lock.fd, len(text))
 
 
 def end(lock: Lock) -> None:
     """Note that no engine rests. Raise OSError."""
     if os.fstat(lock.fd).st_size:
         os.ftruncate(lock.fd, 0)
+
+
+def forget(run_dir: str, process: str) -> None:
+    """Remove the note of the minion with this main process, which looks no more. Raise OSError."""
+    rest = of(run_dir)
+    if rest is not None and rest.process == process:
+        with contextlib.closing(Lock(run_dir, "engine")) as lock:
+            end(lock)
 
 
 def of(run_dir: str) -> Rest | None:
@@ -61,7 +72,8 @@ def of(run_dir: str) -> Rest | None:
 
 def is_there(run_dir: str) -> bool:
     """Tell whether an engine acts, or rests and is started again. Raise LockUnavailableError."""
-    return held(run_dir, "engine") or is_looked_after(run_dir)
+    # It may begin or end its rest just now.
+    return held(run_dir, "engine") or is_looked_after(run_dir) or held(run_dir, "engine")
 
 
 def is_looked_after(run_dir: str) -> bool:

@@ -158,8 +158,8 @@ class Database:
         """
         if self._anchor is None:
             with contextlib.ExitStack() as opened:
+                db = self._opened("FULL")
                 try:
-                    db = self._open("FULL")
                     opened.callback(db.close)
                     _try_to_write(db)
                 except sqlite3.Error as err:

@@ -107,8 +107,7 @@ class Leaving:
                 ours = self.jobs if name == "jobs" else None
                 lock = ours or Lock(settings.run_dir, name)
                 free = lock.wait_exclusive(_TIMEOUT, clock=self.monotonic, sleep=self.sleep)
-                rests = name == "engine" and engine_at_rest.is_looked_after(settings.run_dir)
-                if rests or not free:
+                if not free or (name == "engine" and self._rests_on()):
                     return self._kept(
                         "The minion still runs with it."
                         if name == "engine"
@@ -121,6 +120,15 @@ class Leaving:
         except (SafeUpdateError, OSError) as err:
             return self._kept(str(err))
         return ""
+
+    def _rests_on(self) -> bool:
+        """Tell whether an engine rests whose minion continues: an earlier one looks no more."""
+        deadline = self.monotonic() + _TIMEOUT
+        while engine_at_rest.is_looked_after(self.settings.run_dir):
+            if self.monotonic() >= deadline:
+                return True
+            self.sleep(1.0)
+        return False
 
     def _kept(self, reason: str) -> str:
         return (

@@ -45,6 +45,19 @@ def test_nothing_is_told_where_nothing_has_changed(files):
     assert [files.later() for _ in range(3)] == [[], [], []]
 
 
+def test_now_is_more_than_the_last_look_has_seen(files):
+    assert not files.code.is_as_noted(), "there was none"
+    files.later()
+    assert files.code.is_as_noted()
+    assert files.code.is_unchanged()
+    files.maps.add("/usr/lib/libssl.so.3")
+    assert files.code.is_as_noted()
+    assert not files.code.is_unchanged()
+    files.maps.clear()
+    (files.place / "a").write_text("written over")
+    assert not files.code.is_unchanged()
+
+
 def test_what_was_replaced_or_removed_is_told_when_that_has_ended(files):
     files.put("b")
     assert files.later() == []
@@ -161,6 +174,7 @@ def test_no_module_is_loaded_and_no_dictionary_made_to_find_a_file():
 def test_a_process_remembers_what_it_had_loaded_at_first(monkeypatch, tmp_path):
     monkeypatch.setattr(code, "_noted_files", [])
     monkeypatch.setattr(code, "_noted_stamps", array("q"))
+    monkeypatch.setattr(code, "_noted_by", [])
     monkeypatch.syspath_prepend(tmp_path)
     early, later = types.ModuleType("early"), types.ModuleType("later")
     for module in (early, later):
@@ -170,6 +184,12 @@ def test_a_process_remembers_what_it_had_loaded_at_first(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "early", early)
     code.remember([])
     first = dict(code.remembered())
+    assert not code.are_inherited()
+    monkeypatch.setattr(code.os, "getpid", lambda: 1)
+    assert code.are_inherited()
+    before = code.folders()
+    (tmp_path / "another").touch()
+    assert code.folders() != before
     assert {pytest.__file__, early.__file__} <= first.keys()
     monkeypatch.setitem(sys.modules, "later", later)
     code.remember([])

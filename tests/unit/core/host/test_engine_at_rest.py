@@ -49,13 +49,20 @@ def test_anything_else_is_no_rest(tmp_path, said):
     assert not engine_at_rest.is_there(str(tmp_path))
 
 
+@pytest.mark.parametrize("process", ["mine", "another"])
+def test_a_minion_that_is_handed_over_looks_no_more(tmp_path, process):
+    rest = _write(tmp_path)
+    engine_at_rest.forget(str(tmp_path), rest.process if process == "mine" else "another")
+    assert engine_at_rest.is_there(str(tmp_path)) is (process != "mine")
+
+
 @pytest.mark.parametrize("process", ["another boot:1:1", f"{processes.boot()}:{os.getpid()}:1"])
 def test_that_of_a_minion_that_has_ended_is_over(tmp_path, process):
     _write(tmp_path, process=process)
     assert engine_at_rest.of(str(tmp_path)) is None
 
 
-@pytest.mark.parametrize(("ago", "there"), [(0, True), (50, True), (70, False), (-70, False)])
+@pytest.mark.parametrize(("ago", "there"), [(0, True), (40, True), (50, False), (-50, False)])
 def test_a_minion_that_looks_no_more_has_lost_its_engine(tmp_path, ago, there):
     _write(tmp_path, looked=processes.since_boot() - ago)
     assert engine_at_rest.is_looked_after(str(tmp_path)) is there

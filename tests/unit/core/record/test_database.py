@@ -82,10 +82,14 @@ def test_a_newer_schema_that_took_something_away_is_refused_and_left_alone(path)
     assert os.listdir(os.path.dirname(path)) == ["safeupdate.db"]
 
 
-def test_an_unreadable_file_is_set_aside_and_told_of(path):
+@pytest.mark.parametrize("first", ["a job", "an engine"])
+def test_an_unreadable_file_is_set_aside_and_told_of(path, first):
     accept(path)
     with open(path, "wb") as file:
         file.write(b"no database at all" * 100)
+    engine = Ledger(path)
+    if first == "an engine":
+        engine.anchor()
     assert accept(path, "2") is None
     last = Store(path).latest()
     assert last.phase is Phase.FAILED
@@ -94,6 +98,7 @@ def test_an_unreadable_file_is_set_aside_and_told_of(path):
     assert len(aside) == 1
     with open(os.path.join(os.path.dirname(path), aside[0]), "rb") as file:
         assert file.read().startswith(b"no database")
+    engine.close_anchor()
 
 
 def test_damage_inside_the_file_is_set_aside_when_it_is_met(path):
