@@ -1,5 +1,6 @@
 """The table of what takes the place of functions of Salt in the minion."""
 
+import contextlib
 import inspect
 
 import pytest
@@ -216,3 +217,20 @@ def test_a_run_that_cannot_go_on_is_not_run_by_salt_alone(settings):
     finally:
         current.end()
     assert called == []
+
+
+@pytest.mark.parametrize(("times", "fails"), [(0, False), (3, False), (1000, True)])
+def test_a_job_that_ends_while_a_minion_starts_does_not_fail_the_start(times, fails):
+    """Salt lists the files of jobs, and one is gone when it is read."""
+    asked = []
+
+    def clean_proc_dir(opts):
+        asked.append(opts)
+        if len(asked) <= times:
+            raise FileNotFoundError(2, "No such file or directory", "20260101000000000001")
+
+    cleaning = patches.replaced(("opts",), minion_patches.cleaned)(clean_proc_dir)
+    with pytest.raises(FileNotFoundError) if fails else contextlib.nullcontext():
+        cleaning({"cachedir": "/c"})
+    assert len(asked) == (50 if fails else times + 1)
+    assert asked[-1] == {"cachedir": "/c"}
