@@ -84,7 +84,7 @@ def run(
         host,
         main,
         lambda: (
-            (swept and waited.is_told())
+            (swept and waited.is_current())
             and (ticker.is_quiet() and files.is_as_noted() and upgrade.is_as_noted())
         ),
         lambda: (

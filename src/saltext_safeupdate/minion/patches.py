@@ -101,7 +101,7 @@ def patches(
         Patch(salt.utils.state, "job_queue_dir", ("opts",), unchanged),
         Patch(salt.utils.state, "state_queue_dir", ("opts",), unchanged),
         _by(salt.utils.minion, "running", ("opts",), _running),
-        _by(salt.utils.schedule, "clean_proc_dir", ("opts",), cleaned),
+        _by(salt.utils.schedule, "clean_proc_dir", ("opts",), _cleaned),
         # The process or thread of a job.
         _by(
             minion,
@@ -144,19 +144,10 @@ def _running(original: Callable[..., Any], opts: Any) -> Any:
     return proc_files.running(original, opts)
 
 
-def cleaned(original: Callable[..., Any], opts: Any) -> Any:
-    """
-    Remove the files of jobs that have ended; begin again if a job has just removed its own.
+def _cleaned(original: Callable[..., Any], opts: Any) -> Any:
+    from . import proc_files
 
-    Jobs of an earlier minion continue during a handover. Salt's start of a minion fails with such
-    an error, and stays half done.
-    """
-    for _ in range(_CLEANINGS - 1):
-        try:
-            return original(opts)
-        except FileNotFoundError:
-            continue
-    return original(opts)
+    return proc_files.cleaned(original, opts)
 
 
 def _prior(later: Later) -> Callable[..., Any]:
@@ -179,8 +170,6 @@ def _follows(settings: Settings) -> bool:
     return False
 
 
-# How often the files of jobs are listed: one job at a time has to end between listing and reading.
-_CLEANINGS = 50
 _EVENT = ("self", "package")
 _SENT = ("self", "load", "timeout")
 _PRIOR = ("opts", "jid", "active_jobs")

@@ -1,5 +1,5 @@
 """
-How Salt reads the list of running jobs.
+How Salt reads the list of running jobs, and cleans it up when a minion starts.
 
 Salt 3006 and 3007 write the file of a job twice, in the main process and in the process of the job,
 the second time a little longer. A state run that reads it just then may get a mixture of both, and
@@ -17,6 +17,8 @@ from salt.exceptions import SaltDeserializationError
 # How often such a file is read. It is written in far less time than one pause, in seconds.
 _TRIES = 5
 _PAUSE = 0.005
+# How often the files are listed: one job at a time has to end between listing and reading.
+_CLEANINGS = 50
 
 
 def running(original: Callable[..., Any], opts: Any) -> Any:
@@ -26,4 +28,19 @@ def running(original: Callable[..., Any], opts: Any) -> Any:
             return original(opts)
         except SaltDeserializationError:
             time.sleep(_PAUSE)
+    return original(opts)
+
+
+def cleaned(original: Callable[..., Any], opts: Any) -> Any:
+    """
+    Remove the files of jobs that have ended; begin again if a job has just removed its own.
+
+    Jobs of an earlier minion continue during a handover. Salt's start of a minion fails with such
+    an error, and stays half done.
+    """
+    for _ in range(_CLEANINGS - 1):
+        try:
+            return original(opts)
+        except FileNotFoundError:
+            continue
     return original(opts)

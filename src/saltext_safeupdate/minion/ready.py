@@ -16,7 +16,6 @@ import contextlib
 import functools
 import gc
 import inspect
-import multiprocessing
 import os
 import weakref
 from collections.abc import Callable, Iterable
@@ -29,7 +28,7 @@ from salt.exceptions import SaltClientError
 from ..core.host import processes
 from ..patches import instead, tell
 from . import steady
-from .rest import ENGINE, is_ours
+from .rest import is_ours, living
 
 # Objects that are created before garbage is collected; Python's default is 700. A start creates
 # about 150,000. If no master can be reached, garbage is collected at each such number.
@@ -168,12 +167,7 @@ def _end_engines() -> None:
     # Python would now collect garbage from before begin() and after it together. In Salt 3008, a
     # connection among it may wait for another one without end.
     gc.freeze()
-    # Salt gives its processes this attribute. After a restart of an engine its name is another.
-    ours = [
-        each
-        for each in multiprocessing.active_children()
-        if getattr(each, "fun", "") == f"{ENGINE}.start"
-    ]
+    ours = living()
     for each in ours:
         each.terminate()
     for each in ours:

@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ..core.errors import LockUnavailableError, SafeUpdateError
+from ..core.errors import LockUnavailableError
 from ..core.extensions import ourselves, upgrade
 from ..core.generations import code
 from ..core.host import engine_at_rest, processes
@@ -33,8 +33,8 @@ from . import kept_returns, unrecorded
 
 log = logging.getLogger(__name__)
 
-# Our engine, as the configuration names it. Salt calls its function ``start``.
-ENGINE = "safeupdate"
+# Our engine, as the configuration names it, with the function that Salt calls.
+_ENGINE = "safeupdate.start"
 # Seconds in which nothing was to be done before the engine ends, and the longest rest.
 _QUIET = 60.0
 _LONGEST = 3600.0
@@ -138,7 +138,8 @@ class Rest:
         host = self._host
         # Closing the last connection may write. A job may begin at any time.
         host.ledger.close_anchor()
-        try:
+        with contextlib.ExitStack() as otherwise:
+            otherwise.callback(host.ledger.anchor)
             time.sleep(_TICK)
             before = signs(host.opts, host.settings, host.store)
             left = unrecorded.pending(host.opts) or kept_returns.paths(host.opts)
@@ -148,11 +149,8 @@ class Rest:
                 at = processes.since_boot()
                 engine_at_rest.Rest(self._process, before, at, at).write(lock)
                 log.debug("safeupdate: the engine rests until there is work")
+                otherwise.pop_all()
                 return True
-        except (SafeUpdateError, OSError):
-            host.ledger.anchor()
-            raise
-        host.ledger.anchor()
         return False
 
 
@@ -194,14 +192,19 @@ def restarting(settings: Settings) -> Callable[..., Any]:
 
 def is_ours(args: Any) -> bool:
     """Tell whether a process that Salt starts with these arguments is our engine."""
-    return isinstance(args, tuple | list) and len(args) > 1 and args[1] == f"{ENGINE}.start"
+    return isinstance(args, tuple | list) and len(args) > 1 and args[1] == _ENGINE
+
+
+def living() -> list[Any]:
+    """Return the processes of our engines that this process has started and that live."""
+    # Salt gives its processes this attribute. After a restart of an engine its name is another.
+    return [
+        each for each in multiprocessing.active_children() if getattr(each, "fun", "") == _ENGINE
+    ]
 
 
 def _rests(pid: int, process: Any, opts: Mapping[str, Any], settings: Settings) -> bool:
-    if pid >= _NO_PID and any(
-        each is not process and getattr(each, "fun", "") == f"{ENGINE}.start"
-        for each in multiprocessing.active_children()
-    ):
+    if pid >= _NO_PID and any(each is not process for each in living()):
         # With several masters there are several engines, and one acts.
         return True
     if not _goes_on(opts, settings, processes.me()):

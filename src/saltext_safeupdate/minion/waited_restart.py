@@ -24,12 +24,8 @@ class WaitedRestart:
         self._send = send
         self._last: str | None = None
 
-    def is_told(self) -> bool:
-        """Tell whether the last look has reported what there was."""
-        return self._last is not None
-
     def is_current(self) -> bool:
-        """Tell whether there is nothing to report now."""
+        """Tell whether there is nothing to report."""
         return guard_file.waited(self._run_dir) == self._last
 
     def look(self) -> None:
@@ -37,7 +33,6 @@ class WaitedRestart:
         why = guard_file.waited(self._run_dir)
         if why == self._last:
             return
-        self._last = None
         if why != (self._store.replaceable(_TOLD) or ""):
             if why and not self._send(why):
                 return

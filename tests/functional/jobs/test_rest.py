@@ -26,8 +26,8 @@ def _engine(opts, fun):
     lock.exclusive()
     minion = processes.identity(os.getppid())
     now = iter((0.0, 100.0))
-    engine = Rest(host, minion, bool, bool, possible=True, monotonic=lambda: next(now))
-    engine._is_quiet = engine._is_done = lambda: True
+    is_so = [lambda: True] * 2
+    engine = Rest(host, minion, *is_so, possible=True, monotonic=lambda: next(now))
     assert not engine.begins(lock)
     assert engine.begins(lock)
 

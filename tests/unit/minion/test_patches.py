@@ -21,7 +21,7 @@ from saltext_safeupdate.core.jobs import current, functions
 from saltext_safeupdate.core.record.store import Store
 from saltext_safeupdate.core.settings import Settings
 from saltext_safeupdate.minion import patches as minion_patches
-from saltext_safeupdate.minion import queues
+from saltext_safeupdate.minion import proc_files, queues
 from saltext_safeupdate.minion.returns import without_payload
 
 from .conftest import JID
@@ -229,7 +229,7 @@ def test_a_job_that_ends_while_a_minion_starts_does_not_fail_the_start(times, fa
         if len(asked) <= times:
             raise FileNotFoundError(2, "No such file or directory", "20260101000000000001")
 
-    cleaning = patches.replaced(("opts",), minion_patches.cleaned)(clean_proc_dir)
+    cleaning = patches.replaced(("opts",), proc_files.cleaned)(clean_proc_dir)
     with pytest.raises(FileNotFoundError) if fails else contextlib.nullcontext():
         cleaning({"cachedir": "/c"})
     assert len(asked) == (50 if fails else times + 1)

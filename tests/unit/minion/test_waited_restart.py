@@ -16,7 +16,7 @@ class Minion:
 
     def starts(self):
         waited = WaitedRestart(str(self.path), self.store, self._send)
-        self.looks, self.is_told, self.is_current = waited.look, waited.is_told, waited.is_current
+        self.looks, self.is_current = waited.look, waited.is_current
 
     def waits(self, why):
         (self.path / "waited").write_text(why)
@@ -48,16 +48,15 @@ def test_one_is_told_once_also_by_the_next_minion(minion, caplog):
 
 
 def test_until_a_master_takes_it_there_is_something_to_do(minion):
-    assert not minion.is_told(), "it has not looked yet"
+    assert not minion.is_current(), "it has not looked yet"
     minion.looks()
-    assert minion.is_told()
+    assert minion.is_current()
     minion.takes = False
     minion.waits("a")
     minion.looks()
-    assert not minion.is_told()
+    assert not minion.is_current()
     minion.takes = True
     minion.looks()
-    assert minion.is_told()
     assert minion.is_current()
     minion.waits("b")
     assert not minion.is_current()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from functools import partial
 from typing import Any
 
 from ... import factory, hooks
@@ -107,12 +106,13 @@ class TakingOff:
         settings, store = self._host.settings, self._host.store
         if hooks.installed_by():
             return True
-        engine, supervisor = engine_at_rest.is_there, partial(locks.held, name="supervisor")
+        if engine_at_rest.is_looked_after(settings.run_dir):
+            return True
         used = [
             name
-            for name, is_there in (("engine", engine), ("supervisor", supervisor))
+            for name in ("engine", "supervisor")
             if os.path.exists(os.path.join(settings.run_dir, f"{name}.lock"))
-            and is_there(settings.run_dir)
+            and locks.held(settings.run_dir, name)
         ]
         last = store.latest() if store.exists() else None
         return bool(used) or (last is not None and not last.phase.final)

@@ -154,11 +154,7 @@ class Code:
         self._look_at = now + _INTERVAL
         if not self._is_due():
             return ()
-        found: dict[str, Stamp | None] = dict.fromkeys(self._maps(self._pid))
-        for file, before in self._files.items():
-            present = stamp(file)
-            if present != before:
-                found[file] = present
+        found = self._replaced()
         last, self._seen = self._seen, found
         if found != last or found == self._settled:
             return ()
@@ -177,8 +173,16 @@ class Code:
 
     def is_unchanged(self) -> bool:
         """Tell whether nothing is replaced now: read all files and the mapped libraries."""
-        changed = any(stamp(file) != before for file, before in self._files.items())
-        return not changed and not self._maps(self._pid)
+        return not self._replaced()
+
+    def _replaced(self) -> dict[str, Stamp | None]:
+        """Return the replaced files with their stamps, and the mapped libraries."""
+        found: dict[str, Stamp | None] = dict.fromkeys(self._maps(self._pid))
+        for file, before in self._files.items():
+            present = stamp(file)
+            if present != before:
+                found[file] = present
+        return found
 
     def settle(self) -> None:
         """Note that the caller has acted upon the change."""
