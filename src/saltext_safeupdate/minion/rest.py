@@ -33,8 +33,8 @@ from . import kept_returns, unrecorded
 
 log = logging.getLogger(__name__)
 
-# Our engine, as the configuration names it, with the function that Salt calls.
-_ENGINE = "safeupdate.start"
+# Our engine, as the configuration names it. Salt calls its function ``start``.
+_ENGINE = "safeupdate"
 # Seconds in which nothing was to be done before the engine ends, and the longest rest.
 _QUIET = 60.0
 _LONGEST = 3600.0
@@ -192,14 +192,16 @@ def restarting(settings: Settings) -> Callable[..., Any]:
 
 def is_ours(args: Any) -> bool:
     """Tell whether a process that Salt starts with these arguments is our engine."""
-    return isinstance(args, tuple | list) and len(args) > 1 and args[1] == _ENGINE
+    return isinstance(args, tuple | list) and len(args) > 1 and args[1] == f"{_ENGINE}.start"
 
 
 def living() -> list[Any]:
     """Return the processes of our engines that this process has started and that live."""
     # Salt gives its processes this attribute. After a restart of an engine its name is another.
     return [
-        each for each in multiprocessing.active_children() if getattr(each, "fun", "") == _ENGINE
+        each
+        for each in multiprocessing.active_children()
+        if getattr(each, "fun", "") == f"{_ENGINE}.start"
     ]
 
 
