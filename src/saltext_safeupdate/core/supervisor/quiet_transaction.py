@@ -6,8 +6,8 @@ The protocol, in the process of the job that makes the change:
 1. It takes the ``update`` lock, or fails with an error that names the holder.
 2. It writes a record and starts the supervisor, which takes the ``drain`` lock: no new job starts.
 3. It takes the ``jobs`` lock exclusively: every other job has ended and sent its return.
-4. The old packages are secured, the watchdog is armed, the service refuses to stop or restart,
-   and the old code stays readable.
+4. The old packages are secured, the watchdog is armed, a restart of the service by a scriptlet
+   leaves its processes alone, and the old code stays readable.
 5. The caller makes the change.
 6. The record becomes ``delivering`` and the ``update`` lock goes to the supervisor. This process
    keeps the ``jobs`` lock until it has ended. Then the supervisor restarts the minion.
