@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import re
 import signal
 import time
 from collections.abc import Callable
@@ -33,8 +34,8 @@ _END_ATTEMPTS = 80
 _END_INTERVAL = 0.25
 # The last one by name counts, and an administrator's are called "override.conf".
 _DROP_IN = "zz-safeupdate-inhibitor.conf"
-_PROGRAM, _PROCESS, _PID = "inhibitor.sh", "inhibitor.process", "inhibitor.pid"
-_FILES = (_DROP_IN, _PROGRAM, _PROCESS, _PID)
+PROGRAM, _PROCESS, _PID = "inhibitor.sh", "inhibitor.process", "inhibitor.pid"
+_FILES = (_DROP_IN, PROGRAM, _PROCESS, _PID)
 _TEXT = """\
 # The packages of this unit change; see 'salt-call --local safeupdate.status'. Until they are in
 # place, a stop or a restart of the unit leaves its processes as they are.
@@ -94,6 +95,8 @@ case $1 in
 esac
 exit 0
 """
+# A program, behind what may come before its path (systemd.service(5)); an empty one removes others.
+_EXEC_START = re.compile(r"^ExecStart[ \t]*=[ \t]*[-@:+!|]*\"?([^\s\"]*)", re.M)
 # The directory for temporary files that only the unit sees goes with a stop, unless another unit
 # uses it as well (systemd.exec(5), PrivateTmp=).
 _HOLDER = "salt-safeupdate-tmp-{unit}"
@@ -126,7 +129,7 @@ class UnitInhibitor:
             pid = int(shown.get("MainPID") or 0)
             began = processes.start_time(pid) if pid else ""
             self._write(place, _PROCESS, f"{pid} {began}\n" if began else "\n")
-        self._write(place, _PROGRAM, _SCRIPT)
+        self._write(place, PROGRAM, _SCRIPT)
         if shown.get("PrivateTmp") == "yes":
             self._hold_files(unit)
         self._write(place, _DROP_IN, _TEXT.format(place=place))
@@ -174,6 +177,16 @@ class UnitInhibitor:
         if removed:
             holder = f"{_HOLDER.format(unit=_full(unit))}.service"
             self._run(("systemctl", "--no-block", "stop", holder), timeout=_TIMEOUT, ok=None)
+
+    def program(self, unit: str) -> str | None:
+        """Return the path of the program that the unit starts when it is released."""
+        shown = self._show(unit, "FragmentPath", "DropInPaths")
+        found = None
+        for path in (shown.get("FragmentPath", ""), *shown.get("DropInPaths", "").split()):
+            if os.path.basename(path) != _DROP_IN:
+                for line in _EXEC_START.finditer(text(path)):
+                    found = line[1] or None
+        return found
 
     def inhibited(self, unit: str) -> bool:
         """Tell whether the processes of the unit are kept."""

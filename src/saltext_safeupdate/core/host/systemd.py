@@ -172,6 +172,8 @@ class Systemd:
         return self._show(unit, "FragmentPath").get("FragmentPath") or None
 
     def program(self, unit: str) -> str | None:
+        if self._inhibitor.inhibited(unit):
+            return self._inhibitor.program(unit)
         match = _EXEC_PATH.search(self._show(unit, "ExecStart").get("ExecStart", ""))
         return match[1] if match else None
 

@@ -14,7 +14,6 @@ from ..generations.generation import Report
 from ..generations.table import Generations
 from ..host import locks
 from ..record.facts import LEAVING, STEPS_BEGUN, STEPS_SINCE
-from ..record.phase import Phase
 from ..record.store import Store
 from ..record.update import Update
 from ..settings import Settings
@@ -203,7 +202,8 @@ class Ticker:
     def _is_busy(self, last: Update | None) -> bool:
         """Tell whether an update needs a supervisor."""
         busy = last is not None and not last.phase.final and not last.awaits_boot
-        return busy or self._has_steps_left(last) or _is_half_done(last)
+        half_done = last is not None and last.may_be_half_done
+        return busy or half_done or self._has_steps_left(last)
 
     def _has_steps_left(self, last: Update | None) -> bool:
         """Tell whether an update has ended, and its steps are neither taken back nor kept yet."""
@@ -415,11 +415,3 @@ class Ticker:
             self._drop_return(key)
         self.ledger.scrub()
         self._dirty = False
-
-
-def _is_half_done(last: Update | None) -> bool:
-    """Tell whether an update has failed and nobody has looked yet what it left half done."""
-    if last is None or last.phase is not Phase.FAILED or last.kind != "update":
-        return False
-    elsewhere = last.of_extension or last.of_build or last.by_boot
-    return not elsewhere and not last.progress.completed

@@ -120,7 +120,7 @@ def _to_its_end(context: Context, update: Update) -> Update:
     if not update.phase.final:
         return _carry_on(context, update)
     ending.clean(context, update)
-    if update.phase is Phase.FAILED and not update.progress.completed:
+    if update.may_be_half_done:
         # It has failed in a job, or under an earlier version of this extension.
         done, _ = ending.complete(context, update)
         update = context.store.save(done)

@@ -165,3 +165,25 @@ def test_a_process_whose_unit_is_gone_ends(made, monkeypatch, patient):
     system.pid, system.can_start = 0, False
     inhibitor.release(UNIT)
     assert sent == ([(77, 15)] if patient else [(77, 15), (77, 9), (78, 9)])
+
+
+@pytest.mark.parametrize(
+    ("unit", "drop_in", "program"),
+    [
+        ("ExecStart=/usr/bin/salt-minion -c /etc/salt\n", "", "/usr/bin/salt-minion"),
+        ('ExecStart = -@"/usr/bin/salt-minion" salt\n', "", "/usr/bin/salt-minion"),
+        ("ExecStart=/a\n", "ExecStart=\nExecStart=/slot/salt-minion -x\n", "/slot/salt-minion"),
+        ("ExecStart=/a\n", "ExecStart=\n", None),
+        ("", "", None),
+    ],
+)
+def test_the_program_is_what_the_unit_starts_afterwards(made, tmp_path, unit, drop_in, program):
+    system, inhibitor = made(os.getpid())
+    inhibitor.inhibit(UNIT)
+    paths = [tmp_path / "unit.service", system.place / "10-other.conf"]
+    for path, text in zip(paths, (unit, drop_in), strict=True):
+        path.write_text(f"[Service]\n{text}")
+    ours = system.place / "zz-safeupdate-inhibitor.conf"
+    system.properties["FragmentPath"] = paths[0]
+    system.properties["DropInPaths"] = f"{paths[1]} {ours}"
+    assert inhibitor.program(UNIT) == program
