@@ -18,7 +18,6 @@ from devtools import host, venvs
 from devtools.command import ToolError
 from devtools.experiment import EXTENSION_CONFIG, MINION, extension_layer, minion_config
 from devtools.lab.container import Lab
-from devtools.lab.recipes import of_version
 from devtools.master import Master
 
 RATE = 50
@@ -62,7 +61,7 @@ class Outcome:
 
 def measure(lab: Lab, old: str, new: str, site: Path | None) -> Outcome:
     layers = [extension_layer(lab, site)] if site else []
-    offers = [deb.name for deb in (*of_version(old), *of_version(new))]
+    offers = [f"salt-minion_{version}" for version in (old, new)]
     container = lab.container(old, offers=offers, extra_layers=layers)
     config = minion_config(EXTENSION_CONFIG if site else {})
     container.write("/etc/salt/minion.d/lab.conf", config)

@@ -9,7 +9,7 @@ from devtools import host, page, picture, progress, report, venvs
 from devtools.command import ToolError
 from devtools.experiment import SUPPORTED_PAIRS, Experiment, pairs
 from devtools.lab.container import Lab
-from devtools.lab.recipes import of_version
+from devtools.lab.recipes import salt_of
 from devtools.outcome import Outcome
 
 Pair = tuple[str, str]
@@ -70,8 +70,7 @@ def prepare(lab: Lab, chosen: list[Pair]) -> None:
     """
     cache = lab.cache.cache
     versions = sorted({version for pair in chosen for version in pair})
-    salts = {deb.salt for version in versions for deb in of_version(version) if deb.salt}
-    salts -= {venvs.NEWEST}
+    salts = {salt_of(version) for version in versions} - {venvs.NEWEST}
     with ThreadPoolExecutor(max_workers=3) as pool:
         # This takes longest, and everything inside the machines needs it.
         first = [pool.submit(lab.cache.rootfs)]
@@ -84,8 +83,7 @@ def prepare(lab: Lab, chosen: list[Pair]) -> None:
         layers = sorted({old for old, _ in chosen})
         jobs = [pool.submit(lab.cache.layer, old) for old in layers]
         rest = [version for version in versions if version not in layers]
-        debs = [deb.name for version in rest for deb in of_version(version)]
-        jobs += [pool.submit(lab.cache.deb, name) for name in debs]
+        jobs += [pool.submit(lab.cache.debs, version) for version in rest]
         for done in (master, *jobs):
             done.result()
 

@@ -14,7 +14,7 @@ from typing import Any
 from devtools import processes, progress
 from devtools.command import ToolError, check_stopping
 from devtools.lab.container import SITE_PACKAGES, Container, Lab
-from devtools.lab.recipes import DEBS, of_version
+from devtools.lab.recipes import VERSIONS
 from devtools.master import Master
 from devtools.observe import Moment, Observer
 from devtools.outcome import Job, Outcome, state_names, update_name
@@ -122,7 +122,7 @@ class Experiment:
         settings = dict(MASTER_CONFIG if site else {}) | dict(master_config or {})
         self.master = Master.take(lab, master or NEWEST, config=settings, pythonpath=site)
         layers = [extension_layer(lab, site)] if site else []
-        offers = [deb.name for deb in (*of_version(old), *of_version(new))]
+        offers = [f"salt-minion_{version}" for version in (old, new)]
         self.container: Container = lab.container(
             old, offers=offers, extra_layers=layers, network=self.master.network
         )
@@ -314,4 +314,4 @@ def tracebacks(log: str) -> list[str]:
 
 def pairs() -> list[str]:
     """Return the versions that an experiment can go from and to."""
-    return sorted({deb.version for deb in DEBS.values() if deb.salt})
+    return sorted(VERSIONS)

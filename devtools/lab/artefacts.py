@@ -9,23 +9,32 @@ import os
 import platform
 import re
 import sys
+import zipfile
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 from devtools import venvs
 from devtools.cache import Cache, recipe
 from devtools.command import REPO, ToolError, run
-from devtools.lab import builder, rpm_recipes
-from devtools.lab.recipes import COMMANDS, DEBS, MOVED_PREFIX, of_version
+from devtools.lab import builder, recipes, rpm_recipes
+from devtools.lab.recipes import (
+    DEBS,
+    MINION_PACKAGES,
+    RELENV,
+    SALT_PACKAGES,
+    VARIANTS,
+    VERSIONS,
+    Variant,
+)
 from devtools.lab.rpm_recipes import UPSTREAM, Packaging
 
 BUILD_TIMEOUT = 2400
 GUEST_PYTHON = (3, 11)
 GUEST_GLIBC = (2, 36)
-FIRST_LAYERS = ("3006.28", "3007.15", "3008.3", "3006.28+split")
 _SHARED = recipe(builder.Root, builder.mount, builder.bind, builder.copy)
+_TIMES = recipe(builder._set_times, builder._time_of)
 
 
 class LabCache:
@@ -43,13 +52,16 @@ class LabCache:
                 job.result()
             for job in [pool.submit(self.tree, v) for v in venvs.SERIES]:
                 job.result()
-            jobs = [pool.submit(self.deb, name) for name in DEBS]
-            jobs += [pool.submit(self.layer, version) for version in FIRST_LAYERS]
+            jobs: list[Future[Any]] = [pool.submit(self.files, name) for name in DEBS]
+            jobs += [pool.submit(self.layer, version) for version in venvs.SERIES]
+            jobs += [pool.submit(self.debs, version) for version in VERSIONS]
             jobs.append(pool.submit(self.browser))
             for packaging, versions in rpm_recipes.FIRST.items():
                 jobs += [pool.submit(self.rpm_host, version, packaging) for version in versions]
             for packaging, versions in rpm_recipes.OFFERED.items():
                 jobs += [pool.submit(self.rpms, version, packaging) for version in versions]
+                newest = rpm_recipes.VERSIONS[-1]
+                jobs.append(pool.submit(self.rpms, newest, packaging, faulty=True))
             for done in jobs:
                 done.result()
 
@@ -71,38 +83,79 @@ class LabCache:
 
     def tree(self, version: str) -> Path:
         rootfs, wheels = self.rootfs(), self.guest_wheels(version)
-        built = recipe(builder.build_tree, builder._set_times, builder.TESTS, builder.UNUSED)
+        built = recipe(builder.build_tree, _TIMES, builder.TESTS, builder.UNUSED)
         key = [rootfs.name, wheels.name, _SHARED, built]
         parameters = {"rootfs": str(rootfs), "wheels": str(wheels), "version": version}
         return self.cache.get("tree", version, key, self._task("tree", **parameters))
 
-    def deb(self, name: str) -> Path:
-        """Return the package file of that name (see :data:`devtools.lab.recipes.DEBS`)."""
+    def onedir(self, version: str) -> Path:
+        """Return the tree of *version* in the layout of the Salt project's own packages."""
+        tree, relenv, source = self.tree(version), self._relenv(), venvs.sdist(self.cache, version)
+        texts = recipes.PROGRAMS, recipes.SHELL_START, recipes.RELENV_MARK, recipes.EXTRAS_START
+        steps = recipe(builder.build_onedir, builder._of_source, *texts)
+        key = [tree.name, relenv.name, source.name, steps, _TIMES, _SHARED]
+        parameters: dict[str, Any] = {"rootfs": str(self.rootfs()), "tree": str(tree)}
+        parameters |= {"relenv": str(relenv), "source": str(source), "version": version}
+        return self.cache.get("onedir", version, key, self._task("onedir", **parameters))
+
+    def _relenv(self) -> Path:
+        def build(out: Path, log: Path) -> None:
+            argv = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:"]
+            argv += ["-d", str(out), RELENV]
+            run(argv, timeout=venvs.PIP_TIMEOUT, log=log, env=venvs.pip_env())
+            with zipfile.ZipFile(next(out.glob("*.whl"))) as wheel:
+                wheel.extractall(out)
+
+        return self.cache.get("beside", "relenv", [RELENV], build)
+
+    def debs(self, version: str) -> Path:
+        """Return the directory with the packages of Salt *version*, all built together."""
+        if version not in VERSIONS:
+            raise ToolError(f"the lab has no Salt {version}; it has: {', '.join(VERSIONS)}")
+        if variant := VARIANTS.get(version):
+            return self._variant(variant)
+        tools, onedir = self._own_tools("deb"), self.onedir(version)
+        source = venvs.sdist(self.cache, version)
+        settings = builder.PACKAGING, builder.NOT_BUILT, builder.MORE_RULES, SALT_PACKAGES
+        steps = recipe(builder.build_debs, builder._time_of, *settings)
+        key = [tools.name, onedir.name, source.name, steps, _SHARED]
+        parameters = {"lower": f"{tools}:{self.rootfs()}", "onedir": str(onedir)}
+        build = self._task("debs", source=str(source), version=version, **parameters)
+        return self.cache.get("deb", f"salt-{version}", key, build)
+
+    def _variant(self, variant: Variant) -> Path:
+        rootfs, debs = self.rootfs(), self.debs(variant.salt)
+        steps = recipe(builder.build_variant, builder._move_tree, Variant, recipes.RESTART)
+        key = [rootfs.name, debs.name, repr(variant), steps, _SHARED]
+        parameters = {"rootfs": str(rootfs), "debs": str(debs), "version": variant.version}
+        build = self._task("variant", **parameters)
+        return self.cache.get("deb", f"salt-{variant.version}", key, build)
+
+    def files(self, name: str) -> list[Path]:
+        """
+        Return the package file of that name (see :data:`devtools.lab.recipes.DEBS`).
+
+        If it is a package of Salt, return all packages of its version, since they need each other.
+        """
+        if version := recipes.version_of(name):
+            folder = self.debs(version)
+            return [folder / recipes.deb_file(package, version) for package in SALT_PACKAGES]
         deb = DEBS.get(name)
         if deb is None:
-            raise ToolError(f"the lab has no package {name}; it has: {', '.join(DEBS)}")
+            known = ", ".join([*DEBS, *(f"salt-minion_{version}" for version in VERSIONS)])
+            raise ToolError(f"the lab has no package {name}; it has: {known}")
         rootfs = self.rootfs()
-        tree = self.tree(deb.salt) if deb.salt and deb.tree else None
-        source = venvs.sdist(self.cache, deb.salt) if deb.salt else None
-        key = [rootfs.name, tree.name if tree else "", source.name if source else "", repr(deb)]
-        steps: list[object] = [builder.build_deb, builder._add_unit, COMMANDS]
-        if deb.tree == "moved":
-            steps += [builder._move_tree, MOVED_PREFIX]
-        parameters = {"rootfs": str(rootfs), "tree": str(tree), "source": str(source)}
-        build = self._task("deb", name=name, **parameters)
-        folder = self.cache.get("deb", name, [*key, recipe(*steps), _SHARED], build)
-        return folder / deb.file
+        key = [rootfs.name, repr(deb), deb.control(), recipe(builder.build_deb), _SHARED]
+        build = self._task("deb", rootfs=str(rootfs), name=name)
+        return [self.cache.get("deb", name, key, build) / deb.file]
 
     def layer(self, version: str) -> Path:
-        """Return the overlay layer in which Salt's packages of *version* are installed."""
-        debs = of_version(version)
-        if not debs:
-            known = sorted({deb.version for deb in DEBS.values() if deb.salt})
-            raise ToolError(f"the lab has no Salt {version}; it has: {', '.join(known)}")
-        files = [self.deb(deb.name) for deb in debs]
-        rootfs = self.rootfs()
-        key = [rootfs.name, *(f.parent.name for f in files), recipe(builder.build_layer), _SHARED]
-        parameters: dict[str, Any] = {"rootfs": str(rootfs), "debs": [str(f) for f in files]}
+        """Return the overlay layer in which the minion of *version* is freshly installed."""
+        folder, rootfs = self.debs(version), self.rootfs()
+        files = [str(folder / recipes.deb_file(each, version)) for each in MINION_PACKAGES]
+        steps = recipe(builder.build_layer, builder.NO_START, MINION_PACKAGES)
+        parameters: dict[str, Any] = {"rootfs": str(rootfs), "debs": files}
+        key = [rootfs.name, folder.name, steps, _SHARED]
         return self.cache.get("layer", version, key, self._task("layer", **parameters))
 
     def rpm_tools(self) -> Path:
@@ -128,21 +181,31 @@ class LabCache:
         key = [rootfs.name, repr(builder.BROWSER), steps, _SHARED]
         return self.cache.get("layer", "browser", key, self._task("browser", rootfs=str(rootfs)))
 
-    def rpms(self, version: str, packaging: Packaging = UPSTREAM) -> Path:
-        """Return the directory with the rpms of Salt *version*."""
-        tools, tree, source = self.rpm_tools(), self.tree(version), venvs.sdist(self.cache, version)
-        key = [
-            tools.name,
-            tree.name,
-            source.name,
-            rpm_recipes.spec(version, packaging),
-            repr((rpm_recipes.BUILD, packaging)),
-        ]
-        steps = (builder.build_rpms, builder._stage_other, builder._unit)
-        key += [recipe(*steps, rpm_recipes.file, rpm_recipes.programs, COMMANDS), _SHARED]
-        parameters = {"lower": f"{tools}:{self.rootfs()}", "tree": str(tree), "source": str(source)}
-        build = self._task("rpms", version=version, packaging=packaging.name, **parameters)
-        return self.cache.get("rpm", _name(version, packaging), key, build)
+    def rpms(self, version: str, packaging: Packaging = UPSTREAM, *, faulty: bool = False) -> Path:
+        """
+        Return the directory with the rpms of Salt *version*.
+
+        The *faulty* variant runs what a test has put into FAULT_FILE.
+        """
+        tools, source = self.rpm_tools(), venvs.sdist(self.cache, version)
+        key = [tools.name, source.name, recipe(builder._build_rpms, rpm_recipes.file), _TIMES]
+        key += [repr((rpm_recipes.BUILD, packaging)), rpm_recipes.FAULT if faulty else ""]
+        parameters: dict[str, Any] = {"lower": f"{tools}:{self.rootfs()}", "source": str(source)}
+        parameters |= {"version": version, "faulty": faulty}
+        steps: tuple[object, ...]
+        if packaging == UPSTREAM:
+            tree = self.onedir(version)
+            steps = builder.build_rpms, builder.PACKAGING, builder.BIN_START, rpm_recipes.fast
+            build = self._task("rpms", onedir=str(tree), **parameters)
+        else:
+            tree = self.tree(version)
+            steps = builder.build_other_rpms, builder._stage_other, rpm_recipes.programs
+            key.append(rpm_recipes.spec(version, packaging))
+            parameters |= {"tree": str(tree), "packaging": packaging.name}
+            build = self._task("other-rpms", **parameters)
+        key += [tree.name, recipe(*steps, builder._of_source), _SHARED]
+        name = _name(version, packaging) + ("+faulty" if faulty else "")
+        return self.cache.get("rpm", name, key, build)
 
     def rpm_host(self, version: str, packaging: Packaging = UPSTREAM) -> Path:
         """Return the overlay layer with the rpms of *version*, on top of :meth:`rpm_tools`."""
@@ -182,18 +245,9 @@ class LabCache:
         build = self._task("deb-tools", rootfs=str(rootfs))
         return self.cache.get("layer", "deb-tools", depends, build)
 
-    def stanza(self, name: str) -> str:
-        """Return the entry of a package for an apt repository whose pool is ``./pool``."""
-        file = self.deb(name)
-        data = file.parent / "stanza"
-        if not data.exists():
-            digest = hashlib.sha256(file.read_bytes()).hexdigest()
-            where = f"Filename: ./pool/{file.parent.name}/{file.name}\n"
-            text = f"{where}Size: {file.stat().st_size}\nSHA256: {digest}\n\n"
-            fresh = data.with_name(f".stanza-{os.getpid()}")
-            fresh.write_text(DEBS[name].control() + text)
-            fresh.replace(data)
-        return data.read_text()
+    def stanzas(self, name: str) -> str:
+        """Return the entries of :meth:`files` for an apt repository whose pool is ``./pool``."""
+        return "".join(_stanza(file) for file in self.files(name))
 
     @property
     def pool(self) -> Path:
@@ -206,6 +260,19 @@ class LabCache:
             run(argv, timeout=BUILD_TIMEOUT, log=log, cwd=REPO)
 
         return build
+
+
+def _stanza(file: Path) -> str:
+    data = file.with_suffix(".stanza")
+    if not data.exists():
+        control = run(["dpkg-deb", "--field", str(file)], timeout=60).stdout
+        digest = hashlib.sha256(file.read_bytes()).hexdigest()
+        where = f"Filename: ./pool/{file.parent.name}/{file.name}\n"
+        text = f"{where}Size: {file.stat().st_size}\nSHA256: {digest}\n\n"
+        fresh = data.with_name(f".{data.name}-{os.getpid()}")
+        fresh.write_text(control + text)
+        fresh.replace(data)
+    return data.read_text()
 
 
 def _name(version: str, packaging: Packaging) -> str:

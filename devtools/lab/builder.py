@@ -17,7 +17,19 @@ from pathlib import Path
 
 from devtools.command import ToolError, run
 from devtools.lab import rpm_recipes
-from devtools.lab.recipes import COMMANDS, DEBS, MOVED_PREFIX, PREFIX, Deb
+from devtools.lab.recipes import (
+    DEBS,
+    EXTRAS,
+    EXTRAS_START,
+    MOVED_PREFIX,
+    PREFIX,
+    PROGRAMS,
+    RELENV_MARK,
+    SALT_PACKAGES,
+    SHELL_START,
+    VARIANTS,
+    deb_file,
+)
 
 SUITE = "bookworm"
 # The names of directories with tests in the packages that Salt needs.
@@ -28,12 +40,20 @@ UNUSED = (
     "virtualenv",
 )
 PACKAGES = (
-    "apt-utils,ca-certificates,dbus,init-system-helpers,iproute2,libpam-systemd,netbase,"
+    "apt-utils,ca-certificates,dbus,dctrl-tools,init-system-helpers,iproute2,libpam-systemd,netbase,"
     "procps,python3,python3-pip,python3-venv,sqlite3,sudo,systemd,systemd-sysv,util-linux"
 )
 RPM_TOOLS = ("createrepo-c", "dnf", "gnupg", "python3-dateutil", "python3-dbus", "rpm", "zypper")
 DNF_PLUGINS = "dnf-plugins-core"
-DEB_TOOLS = ("debhelper", "dpkg-dev")
+DEB_TOOLS = ("bash-completion", "debhelper", "dh-exec", "dpkg-dev")
+# The parts of Salt's source that its packages are built from.
+PACKAGING = ("conf", "doc/man", "pkg")
+# Packages that Salt's packaging builds, too. No test needs them.
+NOT_BUILT = ("salt-cloud", "salt-dbg", "salt-ssh")
+# The wheels bring libraries of their own, which no package has. Nobody compares two builds.
+MORE_RULES = "\noverride_dh_shlibdeps override_dh_strip_nondeterminism:\n"
+# An installation into a directory must not start anything.
+NO_START = "#!/bin/sh\nexit 101\n"
 # How this project's own packages are built, in its unpacked source: see the release page.
 # The tools of rpm are packages of Debian, so the database of rpm does not contain them.
 OWN_BUILD = {
@@ -53,6 +73,11 @@ OWN_BUILD = {
 TEMPORARY = ("etc/apt", "tmp", "var/cache/apt", "var/lib/apt", "etc/resolv.conf", "etc/hosts")
 SNAPSHOT_TOOLS = ("btrfs-progs", "rsync", "snapper")
 BROWSER = ("chromium-headless-shell", "fonts-dejavu-core")
+SCRIPTS = ("preinst", "postinst", "prerm", "postrm")
+# The spec file would rewrite the first line of what is in "bin" so that it does not work. As in the
+# Salt project's packages, it finds nothing to rewrite.
+BIN_START = '#!/bin/sh\n"exec" "$(dirname $(readlink -f $0))/python3" "$0" "$@"\n'
+PACK = ("dpkg-deb", "--root-owner-group", "-Zzstd", "-z1", "--build")
 CHROOT_ENV = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root", "LC_ALL": "C.UTF-8"}
 MASKED = (
     "apt-daily.timer",
@@ -231,75 +256,120 @@ def _set_times(tree: Path, version: str) -> None:
     Byte code is checked against the time and the size of its source. A package keeps whole
     seconds. Files of two versions may have the same size, so they must not have the same time.
     """
-    series, _, release = version.partition(".")
-    then = FIRST_TIME + 3600 * (1000 * (int(series) - 3000) + int(release))
+    then = _time_of(version)
     for folder, _, files in os.walk(tree):
         for name in files:
             os.utime(os.path.join(folder, name), (then, then), follow_symlinks=False)
 
 
-def build_deb(out: Path, rootfs: str, tree: str, source: str, name: str) -> None:
-    """Build one of the packages that the recipes describe."""
-    deb = DEBS[name]
+def _time_of(version: str) -> int:
+    series, _, release = version.partition(".")
+    return FIRST_TIME + 3600 * (1000 * (int(series) - 3000) + int(release))
+
+
+def build_onedir(out: Path, rootfs: str, tree: str, relenv: str, source: str, version: str) -> None:
+    """Give the tree the layout that it has in the Salt project's own packages."""
     root = Root(out / "scratch", rootfs)
-    stage = root.path / "stage"
-    if deb.tree == "plain":
-        bind(Path(tree) / "opt", stage / "opt")
-    elif deb.tree == "moved":
-        _move_tree(root, Path(tree), stage)
-    if deb.unit:
-        _add_unit(root, deb, source)
-    root.write("/stage/DEBIAN/control", deb.control())
-    for script, body in deb.scripts:
-        text = f"#!/bin/sh\nset -e\n{body}exit 0\n"
-        root.write(f"/stage/DEBIAN/{script}", text, 0o755)
-    pack = ["dpkg-deb", "--root-owner-group", "-Zzstd", "-z1", "--build", "/stage", f"/{deb.file}"]
-    root.chroot(*pack)
-    shutil.copy(root.path / deb.file, out / deb.file)
+    copy(Path(tree), root.path)
+    top = root.path / PREFIX.lstrip("/")
+    for program in PROGRAMS:
+        script = top / "bin" / program
+        _, _, body = script.read_text().partition("\n")
+        root.write(f"{PREFIX}/{program}", SHELL_START + body, 0o755)
+        script.unlink()
+    shutil.copytree(Path(relenv) / "relenv", top / SITE / "relenv")
+    root.write(f"{PREFIX}/{SITE}/_relenv.pth", RELENV_MARK)
+    root.write(f"{PREFIX}/{SITE}/{EXTRAS}.py", _of_source(source, f"pkg/common/onedir/{EXTRAS}.py"))
+    root.write(f"{PREFIX}/{SITE}/{EXTRAS}.pth", EXTRAS_START)
+    _set_times(top, version)
+    compileall = f"{PREFIX}/bin/python3", "-m", "compileall", "-q", "-j", "2"
+    root.chroot(*compileall, f"{PREFIX}/{SITE}")
+    root.chroot(f"{PREFIX}/salt-minion", "--version")
+    copy(root.upper / "opt", out / "opt")
 
 
-def _add_unit(root: Root, deb: Deb, source: str) -> None:
-    """Add upstream's own unit file and the commands in ``/usr/bin``."""
-    root.write("/stage/lib/systemd/system/salt-minion.service", _unit(source))
-    stage = root.path / "stage"
-    for folder in ("usr/bin", "etc/salt/minion.d"):
-        (stage / folder).mkdir(parents=True)
-    for command in COMMANDS:
-        (stage / "usr/bin" / command).symlink_to(f"{PREFIX}/bin/{command}")
+def build_debs(out: Path, lower: str, onedir: str, source: str, version: str) -> None:
+    """Build Salt's packages with Salt's own packaging."""
+    root = Root(out / "scratch", lower)
+    bind(Path(source), root.path / "sdist")
+    bind(Path(onedir) / "opt/saltstack", root.path / "onedir")
+    (root.path / "build").mkdir()
+    folder = f"/build/salt-{version}"
+    parts = [f"salt-{version}/{part}" for part in PACKAGING]
+    root.chroot("tar", "-xf", f"/sdist/salt-{version}.tar.gz", "-C", "/build", *parts)
+    root.chroot("tar", "-cf", "/build/onedir.tar", "-C", "/onedir", "salt")
+    root.chroot("cp", "-a", f"{folder}/pkg/debian", f"{folder}/debian")
+    with (root.path / folder.lstrip("/") / "debian/rules").open("a") as rules:
+        rules.write(MORE_RULES)
+    settings = {
+        "SALT_ONEDIR_ARCHIVE": "/build/onedir.tar",
+        "DEB_BUILD_OPTIONS": "nocheck nostrip",
+        "DH_OPTIONS": " ".join(f"-N{package}" for package in NOT_BUILT),
+        "DPKG_DEB_COMPRESSOR_TYPE": "zstd",
+        "DPKG_DEB_COMPRESSOR_LEVEL": "1",
+        # The byte code in the tree fits sources of this time.
+        "SOURCE_DATE_EPOCH": str(_time_of(version)),
+    }
+    root.chroot("env", "-C", folder, "dpkg-buildpackage", "-b", "-us", "-uc", "-d", env=settings)
+    for package in SALT_PACKAGES:
+        name = deb_file(package, version)
+        shutil.copy(root.path / "build" / name, out / name)
 
 
-def _unit(source: str) -> str:
+def _of_source(source: str, path: str) -> str:
+    """Return the text of a file in Salt's source archive."""
     archive = next(Path(source).glob("salt-*.tar.gz"))
     with tarfile.open(archive) as tar:
-        member = tar.extractfile(f"{archive.name[:-7]}/pkg/common/salt-minion.service")
+        member = tar.extractfile(f"{archive.name[:-7]}/{path}")
         assert member is not None
         return member.read().decode()
 
 
-def _move_tree(root: Root, tree: Path, stage: Path) -> None:
-    """Put the tree's packages into an environment elsewhere. Only ``bin`` keeps its place."""
-    old = tree / PREFIX.lstrip("/")
-    root.chroot("python3", "-m", "venv", "--copies", "--without-pip", MOVED_PREFIX)
-    made = root.path / MOVED_PREFIX.lstrip("/")
-    copy(old / SITE, made / SITE)
-    for script in (old / "bin").iterdir():
-        if script.is_symlink() or (made / "bin" / script.name).exists():
-            continue
-        text = script.read_bytes()
-        if text.startswith(b"#!" + PREFIX.encode()):
-            target = made / "bin" / script.name
-            target.write_bytes(text.replace(PREFIX.encode(), MOVED_PREFIX.encode(), 1))
-            target.chmod(0o755)
-    bin_dir = root.path / PREFIX.lstrip("/") / "bin"
-    bin_dir.mkdir(parents=True, exist_ok=True)
-    for command in (*COMMANDS, "salt-pip", "pip3"):
-        if (made / "bin" / command).exists():
-            (bin_dir / command).symlink_to(f"{MOVED_PREFIX}/bin/{command}")
+def build_variant(out: Path, rootfs: str, debs: str, version: str) -> None:
+    """Change the packages of a version as the recipe of the variant says."""
+    root = Root(out / "scratch", rootfs)
+    bind(Path(debs), root.path / "debs")
+    (root.path / "stage").mkdir()
+    variant = VARIANTS[version]
+    for package in SALT_PACKAGES:
+        folder = f"/stage/{package}"
+        root.chroot("dpkg-deb", "-R", f"/debs/{deb_file(package, variant.salt)}", folder)
+        data = root.path / folder.lstrip("/") / "DEBIAN"
+        (data / "control").write_text(variant.control((data / "control").read_text()))
+        for name in SCRIPTS:
+            if (data / name).exists():
+                text = (data / name).read_text()
+                (data / name).write_text(variant.script(package, name, text))
+        if variant.moved and package == "salt-common":
+            _move_tree(data.parent)
+        root.chroot(*PACK, folder, f"/{deb_file(package, version)}")
+        shutil.copy(root.path / deb_file(package, version), out)
+
+
+def _move_tree(stage: Path) -> None:
+    """Put the tree elsewhere. Only the programs and the interpreter can be found where it was."""
+    top, moved = stage / PREFIX.lstrip("/"), stage / MOVED_PREFIX.lstrip("/")
+    aside = top.with_name("moved")
+    top.rename(aside)
+    (top / "bin").mkdir(parents=True)
+    aside.rename(moved)
+    for program in PROGRAMS:
+        (top / program).symlink_to(f"{MOVED_PREFIX}/{program}")
     for interpreter in ("python3", "python3.11"):
-        wrapper = f'#!/bin/sh\nexec {MOVED_PREFIX}/bin/python3 "$@"\n'
-        root.write(f"{PREFIX}/bin/{interpreter}", wrapper, 0o755)
-    (stage / "opt").mkdir(parents=True)
-    (root.path / "opt/saltstack").rename(stage / "opt/saltstack")
+        wrapper = top / "bin" / interpreter
+        wrapper.write_text(f'#!/bin/sh\nexec {MOVED_PREFIX}/bin/python3 "$@"\n')
+        wrapper.chmod(0o755)
+    sums = stage / "DEBIAN/md5sums"
+    sums.write_text(sums.read_text().replace(f" {PREFIX[1:]}/", f" {MOVED_PREFIX[1:]}/"))
+
+
+def build_deb(out: Path, rootfs: str, name: str) -> None:
+    """Build one of the packages that have nothing to do with Salt."""
+    deb = DEBS[name]
+    root = Root(out / "scratch", rootfs)
+    root.write("/stage/DEBIAN/control", deb.control())
+    root.chroot(*PACK, "/stage", f"/{deb.file}")
+    shutil.copy(root.path / deb.file, out / deb.file)
 
 
 def build_layer(out: Path, rootfs: str, debs: list[str]) -> None:
@@ -309,10 +379,10 @@ def build_layer(out: Path, rootfs: str, debs: list[str]) -> None:
     for deb in debs:
         bind(Path(deb), root.path / "debs" / Path(deb).name)
         inside.append(f"/debs/{Path(deb).name}")
-    root.chroot("dpkg", "-i", *inside)
-    if "salt-minion" in " ".join(debs):
-        root.chroot("systemctl", "is-enabled", "salt-minion.service")
-    _keep(root, out, "debs")
+    root.write("/usr/sbin/policy-rc.d", NO_START, 0o755)
+    root.chroot("dpkg", "-i", *inside, env={"DEBIAN_FRONTEND": "noninteractive"})
+    root.chroot("systemctl", "is-enabled", "salt-minion.service")
+    _keep(root, out, "debs", "usr/sbin/policy-rc.d")
 
 
 def build_rpm_tools(out: Path, rootfs: str) -> None:
@@ -345,26 +415,60 @@ def build_snapshot_tools(out: Path, rootfs: str) -> None:
     _keep(root, out, "etc/apt", "etc/systemd", "tmp", "usr/share/doc", "var", "etc/resolv.conf")
 
 
-def build_rpms(out: Path, lower: str, tree: str, source: str, version: str, packaging: str) -> None:
-    """Pack a Salt tree into upstream's two rpms, or into the rpms of another packaging."""
+def build_rpms(out: Path, lower: str, onedir: str, source: str, version: str, faulty: bool) -> None:
+    """Build Salt's packages with Salt's own spec file."""
+    root = Root(out / "scratch", lower)
+    bind(Path(source), root.path / "sdist")
+    tree = root.path / "build/salt"
+    tree.mkdir(parents=True)
+    copy(Path(onedir) / PREFIX.lstrip("/"), tree)
+    for script in (tree / "bin").iterdir():
+        first, _, body = script.read_bytes().partition(b"\n")
+        if first == f"#!{PREFIX}/bin/python3".encode():
+            script.write_bytes(BIN_START.encode() + body)
+    parts = [f"salt-{version}/{part}" for part in PACKAGING]
+    root.chroot("tar", "-xf", f"/sdist/salt-{version}.tar.gz", "-C", "/build", *parts)
+    # A scriptlet compiles everything. As in the Salt project's packages, nothing is compiled yet.
+    clean = "--exclude=__pycache__"
+    root.chroot("tar", "-cf", "/build/onedir.tar", clean, "-C", "/build", "salt")
+    spec = rpm_recipes.fast(_of_source(source, "pkg/rpm/salt.spec"))
+    settings = {"SALT_ONEDIR_ARCHIVE": "/build/onedir.tar"}
+    where = "--define", f"_salt_src /build/salt-{version}"
+    packages = rpm_recipes.UPSTREAM.packages + rpm_recipes.UPSTREAM.beside
+    _build_rpms(root, out, spec, version, faulty, packages, where, settings)
+
+
+def build_other_rpms(
+    out: Path, lower: str, tree: str, source: str, version: str, packaging: str, faulty: bool
+) -> None:
+    """Pack a Salt tree as openSUSE does."""
     root = Root(out / "scratch", lower)
     chosen = rpm_recipes.PACKAGINGS[packaging]
-    unit = _unit(source).replace("/usr/bin/salt-minion", f"/usr/bin/{chosen.unit}")
+    unit = _of_source(source, "pkg/old/suse/salt-minion.service")
+    unit = unit.replace("/usr/bin/salt-minion", f"/usr/bin/{chosen.unit}")
     root.write(f"/stage/usr/lib/systemd/system/{chosen.unit}.service", unit)
     root.write(f"/stage{chosen.config}/minion", "# Everything is in minion.d.\n")
     (root.path / f"stage{chosen.config}/minion.d").mkdir()
     (root.path / "stage/usr/bin").mkdir()
-    old = Path(tree) / PREFIX.lstrip("/")
-    if chosen == rpm_recipes.UPSTREAM:
-        bind(Path(tree) / "opt", root.path / "stage/opt")
-        for command in COMMANDS:
-            # As in upstream's package, they are files at first. A scriptlet replaces them by links.
-            shutil.copy(old / "bin" / command, root.path / "stage/usr/bin" / command)
-    else:
-        _stage_other(root.path / "stage", old, chosen)
-    root.write("/salt.spec", rpm_recipes.spec(version, chosen))
-    root.chroot(*rpm_recipes.BUILD, "--define", "_rpmdir /rpms", "/salt.spec")
-    for package in chosen.packages:
+    _stage_other(root.path / "stage", Path(tree) / PREFIX.lstrip("/"), chosen)
+    spec = rpm_recipes.spec(version, chosen)
+    _build_rpms(root, out, spec, version, faulty, chosen.packages)
+
+
+def _build_rpms(
+    root: Root,
+    out: Path,
+    spec: str,
+    version: str,
+    faulty: bool,
+    packages: tuple[str, ...],
+    options: tuple[str, ...] = (),
+    settings: dict[str, str] | None = None,
+) -> None:
+    root.write("/salt.spec", rpm_recipes.faulty(spec) if faulty else spec)
+    env = {"SOURCE_DATE_EPOCH": str(_time_of(version))} | (settings or {})
+    root.chroot(*rpm_recipes.BUILD, *options, "--define", "_rpmdir /rpms", "/salt.spec", env=env)
+    for package in packages:
         name = rpm_recipes.file(package, version)
         shutil.copy(root.path / "rpms" / name, out / name)
 
@@ -450,12 +554,16 @@ TASKS: dict[str, Callable[..., None]] = {
     "rootfs": build_rootfs,
     "wheels": build_wheels,
     "tree": build_tree,
+    "onedir": build_onedir,
+    "debs": build_debs,
+    "variant": build_variant,
     "deb": build_deb,
     "layer": build_layer,
     "browser": build_browser,
     "rpm-tools": build_rpm_tools,
     "snapshot-tools": build_snapshot_tools,
     "rpms": build_rpms,
+    "other-rpms": build_other_rpms,
     "rpm-host": build_rpm_host,
     "deb-tools": build_deb_tools,
     "own": build_own,

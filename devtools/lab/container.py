@@ -284,8 +284,12 @@ class Container:
     # -- packages and services -----------------------------------------------------------
 
     def offer(self, *names: str) -> None:
-        """Make exactly these packages (``salt-minion_3008.3``) the content of the repository."""
-        text = "".join(self.lab.cache.stanza(name) for name in names)
+        """
+        Make exactly these packages (``salt-minion_3008.3``) the content of the repository.
+
+        A package of Salt brings all others of its version.
+        """
+        text = "".join(dict.fromkeys(self.lab.cache.stanzas(name) for name in names))
         digest = hashlib.sha256(text.encode()).hexdigest()
         release = f"Suite: lab\nSHA256:\n {digest} {len(text.encode())} Packages\n"
         for name, content in (("Packages", text), ("Release", release)):

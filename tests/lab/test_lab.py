@@ -12,10 +12,10 @@ import pytest
 
 from devtools import processes
 from devtools.command import REPO, CommandFailed, ToolError
-from devtools.experiment import MINION, minion_config
+from devtools.experiment import MINION, SUPPORTED_PAIRS, minion_config
 from devtools.lab import state
 from devtools.lab.container import Container, Lab, Network
-from devtools.lab.recipes import DEBS, PREFIX
+from devtools.lab.recipes import DEBS, PREFIX, SALT_PACKAGES, VERSIONS
 from devtools.master import Master
 from tests.lab.series import series
 
@@ -28,7 +28,10 @@ def test_systemd_is_the_first_process_and_all_units_are_well(container: Containe
 def test_the_minion_runs_from_its_own_tree(container: Container) -> None:
     assert container.service()["ActiveState"] == "active"
     assert container.service()["UnitFileState"] == "enabled"
-    assert container.packages() == {"salt-minion": ("3007.15", "install ok installed")}
+    installed = ("3007.15", "install ok installed")
+    assert container.packages() == dict.fromkeys(("salt-common", "salt-minion"), installed)
+    assert not container.run(["dpkg", "--audit"]).stdout
+    assert not container.run(["dpkg", "--verify", "salt-common", "salt-minion"], check=False).stdout
     exe = container.run(["readlink", f"/proc/{container.service()['MainPID']}/exe"]).stdout
     assert exe.startswith(PREFIX)
 
@@ -146,9 +149,36 @@ def test_the_repository_offers_what_it_was_told_to(container: Container) -> None
 
 @pytest.mark.parametrize("name", sorted(DEBS))
 def test_every_package_carries_the_control_data_of_its_recipe(lab: Lab, name: str) -> None:
-    stanza = lab.cache.stanza(name)
+    stanza = lab.cache.stanzas(name)
     assert f"Package: {DEBS[name].package}\nVersion: {DEBS[name].version}\n" in stanza
     assert "SHA256: " in stanza
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_all_packages_of_a_version_are_offered_together(lab: Lab, version: str) -> None:
+    lines = lab.cache.stanzas(f"salt-minion_{version}").splitlines()
+    assert [line[9:] for line in lines if line.startswith("Package: ")] == list(SALT_PACKAGES)
+    assert lines.count(f"Version: {version}") == len(SALT_PACKAGES)
+    assert f" salt-common (= {version})" in " ".join(lines)
+
+
+@pytest.mark.parametrize(("version", "later"), SUPPORTED_PAIRS)
+def test_apt_updates_a_plain_minion(
+    make_container: Callable[..., Container], version: str, later: str
+) -> None:
+    container = make_container(version, offers=[f"salt-minion_{later}"]).up()
+    owner = ["stat", "-c", "%U", PREFIX]
+    assert container.run(owner).stdout == "salt\n"
+    before = container.service()
+    container.run(["apt-get", "update"])
+    container.run(["apt-get", "install", "-y", "salt-minion"])
+    installed = (later, "install ok installed")
+    assert container.packages() == dict.fromkeys(("salt-common", "salt-minion"), installed)
+    after = container.service()
+    assert (after["ActiveState"], after["UnitFileState"]) == ("active", "enabled")
+    assert after["MainPID"] != before["MainPID"]
+    assert not container.run(["dpkg", "--audit"]).stdout
+    assert not container.run(["dpkg", "--verify", "salt-common", "salt-minion"], check=False).stdout
 
 
 def test_the_moved_tree_takes_the_old_one_away(container: Container) -> None:

@@ -62,7 +62,7 @@ def assert_nothing_lost(out: Outcome) -> None:
 @pytest.mark.parametrize(
     ("old", "new"),
     [
-        # In every run, test_rpm_host.py has this pair, and so has the one with two packages.
+        # In every run, test_rpm_host.py has this pair.
         pytest.param("3006.28", "3007.15", marks=pytest.mark.soak),
         ("3007.15", "3008.3"),
     ],
@@ -71,14 +71,6 @@ def test_a_highstate_that_updates_the_minion_loses_nothing(
     lab: Lab, site: Path, old: str, new: str
 ) -> None:
     assert_nothing_lost(Experiment(lab, old, new, site=site, ping_interval=5).run())
-
-
-@pytest.mark.soak
-def test_a_version_locked_pair_of_packages(lab: Lab, site: Path) -> None:
-    out = Experiment(
-        lab, "3006.28+split", "3007.15+split", site=site, long_jobs=1, ping_interval=5
-    ).run()
-    assert_nothing_lost(out)
 
 
 def test_a_package_that_removes_the_tree_it_was_running_from(lab: Lab, site: Path) -> None:
