@@ -58,8 +58,8 @@ class Deferring:
     def _defer(self, run: Run, called: StateCall, deferral: Deferral) -> dict[str, Any]:
         memo, run.memo = run.memo, None
         low = called.low
-        if low["state"] == "pkg" and low["fun"] in _REFRESHERS and not deferral.follows:
-            # The guard has refreshed the metadata, if that was asked for.
+        if low["state"] == "pkg" and low["fun"] in _REFRESHERS:
+            # The metadata was refreshed before this, if that was asked for.
             low = {**low, "refresh": False}
             called = called._replace(low=low)
         names = deferral.told

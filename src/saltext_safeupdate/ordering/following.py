@@ -1,9 +1,9 @@
 """
-What follows a deferred change in a run and names the same packages waits behind it.
+States that follow a deferred change in a run and name the same packages are deferred as well.
 
 A state that looked at them now would see packages that the run is about to change: it would find a
-minion installed that the end of the run removes. So it is deferred as well, whatever it would do,
-and the deferred states run in their order. Before the first one runs, :meth:`Following.refusal`
+minion installed that the end of the run removes. So it waits, whatever it would do, and the
+deferred states run in their order. Before the first one runs, :meth:`Following.refusal`
 judges all of them.
 """
 
@@ -13,6 +13,7 @@ import inspect
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
+import salt.utils.pkg
 from salt.exceptions import CommandExecutionError
 
 from ..core.errors import SafeUpdateError
@@ -64,14 +65,13 @@ class Following:
         given = dict(cdata["kwargs"])
         if cdata["args"]:
             given["name"] = cdata["args"][0]
-        names = self.behind(named_packages(given))
-        if not names:
-            return
         try:
-            deferral = self._of_state(cdata["full"], state.functions, given, names)
+            names = self.behind(named_packages(given))
+            deferral = self._of_state(state, cdata["full"], given, names) if names else None
         except SafeUpdateError as err:
             raise CommandExecutionError(str(err)) from err
-        raise deferral
+        if deferral is not None:
+            raise deferral
 
     def function(
         self, fun: str, original: Callable[..., Any], args: Any, kwargs: dict[str, Any]
@@ -98,14 +98,18 @@ class Following:
 
     def _of_state(
         self,
+        state: Any,
         fun: str,
-        functions: Mapping[str, Any],
-        given: Mapping[str, Any],
+        given: dict[str, Any],
         names: frozenset[str],
     ) -> Deferral:
         if fun not in ("pkg.installed", "pkg.latest"):
             return Deferral({}, names, follows=True)
-        call = Call("pkg.install", inspect.unwrap(functions["pkg.install"]), (), given)
+        call = Call("pkg.install", inspect.unwrap(state.functions["pkg.install"]), (), given)
+        if salt.utils.pkg.check_refresh(state.opts, given.get("refresh")):
+            # As the state would: the deferred states are judged by what is on offer.
+            call = package_calls.refresh_first(call.with_arguments(refresh=True))
+            salt.utils.pkg.clear_rtag(state.opts)
         request = package_calls.requested(*call)
         if request is None:
             return Deferral({}, names, follows=True)
@@ -207,7 +211,7 @@ class Following:
         for name, asked in request.targets:
             if name not in names:
                 continue
-            # What is installed is no offer any more when it is removed.
+            # The installed version is no offer any more when it is removed.
             if not offers[name] or (asked == now.get(name) and asked not in offers[name]):
                 return _NOT_ON_OFFER.format(name=name, version=asked or "it")
         return ""
@@ -228,7 +232,7 @@ def again(pending: Iterable[Pending]) -> frozenset[str]:
 
 
 def _waiting() -> Run | None:
-    """Return the run of this thread if a state of it is called behind a deferred one."""
+    """Return the run of this thread if a state of it is called after a deferred one."""
     run = runs.current()
     return run if run and run.pending and run.inside and not run.finishing else None
 

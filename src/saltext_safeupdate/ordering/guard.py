@@ -82,7 +82,7 @@ class Guard:
                 if (changes or behind) and not self._can_change():
                     changes, behind = {}, frozenset()
                 below_slot.refuse(self._host, changes)
-                # What waits for others is judged together with them.
+                # Calls that wait for earlier ones are judged together with them.
                 refusal = None if behind else self._quarantine.refusal(changes)
                 if refusal is not None:
                     from .rest import Rest

@@ -89,9 +89,7 @@ def settle_aborted(entry: Pending) -> None:
     entry.placeholder.update(
         result=False,
         changes=done.get("changes", {}),
-        comment=join_comments(
-            done.get("comment"), ABORTED.format(names=entry.deferral.told)
-        ),
+        comment=join_comments(done.get("comment"), ABORTED.format(names=entry.deferral.told)),
     )
 
 

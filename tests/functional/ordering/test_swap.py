@@ -183,6 +183,18 @@ def test_what_names_other_packages_stays_where_it_is(minion):
     ]
 
 
+def test_the_metadata_is_refreshed_once_and_before_anything_is_removed(minion):
+    here = {"pkg.installed": [{"name": "salt-minion"}, {"refresh": True}]}
+    run(minion, GONE, here, INSTALLATIONS["latest"][0])
+    assert minion.journal("refresh_db", *KINDS) == [
+        ("note", "first"),
+        ("refresh_db",),
+        ("note", "last"),
+        AWAY,
+        BOTH,
+    ]
+
+
 def test_in_a_run_inside_a_run(minion):
     minion.sls("inner", {"here": HERE})
     run(minion, GONE, {"module.run": [{"state.apply": [{"mods": "inner"}]}]})
