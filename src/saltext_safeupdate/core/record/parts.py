@@ -118,7 +118,7 @@ class Progress:
     master restart at once. ``silent`` tells that it is undone because the new minion was not heard.
     ``beside`` are the main processes whose jobs run while its packages change, as each of them
     reads its own tree; empty: no job runs then. ``again`` are the packages that the job removes and
-    installs again: in the end they have to be there. ``completed`` tells that the update has failed,
+    installs again: in the end they have to be there. ``completed`` tells that it has failed,
     and the package manager has finished since what was half done.
     """
 
