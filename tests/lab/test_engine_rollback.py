@@ -17,7 +17,7 @@ from devtools.lab.recipes import FAULT_FILE, PREFIX
 from tests.lab.engine import OLD, QUICK, EngineScene, deb
 
 FAULTY = "3008.3+faulty"
-PROGRAM = f"{PREFIX}/bin/salt-minion"
+PROGRAM = f"{PREFIX}/salt-minion"
 UNIT = "/lib/systemd/system/salt-minion.service"
 SALT = f"{SITE_PACKAGES}/salt"
 # What is wrong with the minion, and what its record says of that. One that dies takes its control
