@@ -46,7 +46,7 @@ def last_update(host: Host) -> Iterator[Problem]:
         yield Problem(
             "inhibited",
             "A restart of the service has no effect, although no update is under way.",
-            "Restart the minion's host, or remove zz-safeupdate-inhibitor.conf below "
+            "Restart the minion's host, or remove ~safeupdate-inhibitor.conf below "
             "/run/systemd/system, run 'systemctl daemon-reload' and restart the service.",
         )
 

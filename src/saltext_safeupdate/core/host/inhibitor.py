@@ -32,8 +32,8 @@ _TIMEOUT = 30.0
 # How often to look whether a process has ended, and seconds between two looks. Salt takes 5 s.
 _END_ATTEMPTS = 80
 _END_INTERVAL = 0.25
-# The last one by name counts, and an administrator's are called "override.conf".
-_DROP_IN = "zz-safeupdate-inhibitor.conf"
+# The last one by name counts: no letter and no digit comes after this sign.
+_DROP_IN = "~safeupdate-inhibitor.conf"
 PROGRAM, _PROCESS, _PID = "inhibitor.sh", "inhibitor.process", "inhibitor.pid"
 _FILES = (_DROP_IN, PROGRAM, _PROCESS, _PID)
 _TEXT = """\
@@ -140,7 +140,7 @@ class UnitInhibitor:
             raise CommandError(
                 ("systemctl", "daemon-reload"),
                 f"{unit} cannot be kept running while its packages change: a later drop-in than "
-                f"{_DROP_IN} sets 'PIDFile=' or 'KillMode='. Look at 'systemctl cat {unit}'",
+                f"{_DROP_IN} sets its start or stop. Look at 'systemctl cat {unit}'",
             )
 
     def resume(self, unit: str) -> None:
@@ -222,9 +222,13 @@ class UnitInhibitor:
 
     def _is_known(self, unit: str) -> bool:
         """Tell whether systemd has the drop-in in effect."""
-        shown = self._show(unit, "PIDFile", "KillMode")
+        shown = self._show(unit, "PIDFile", "KillMode", "Type", "ExecStart")
         place = self._place(unit)
-        return shown.get("PIDFile") == f"{place}/{_PID}" and shown.get("KillMode") == "none"
+        return (
+            shown.get("PIDFile") == f"{place}/{_PID}"
+            and (shown.get("KillMode"), shown.get("Type")) == ("none", "forking")
+            and f"{place}/{PROGRAM} start" in shown.get("ExecStart", "")
+        )
 
     def _end(self, pid: int) -> None:
         """End a process that no unit has any more, and what it has begun if it does not end."""

@@ -9,7 +9,12 @@ from saltext_safeupdate.core.host.inhibitor import UnitInhibitor
 from tests.support.simulated import Clock
 
 UNIT = "salt-minion"
-OURS = {"PIDFile": "{place}/inhibitor.pid", "KillMode": "none"}
+OURS = {
+    "PIDFile": "{place}/inhibitor.pid",
+    "KillMode": "none",
+    "Type": "forking",
+    "ExecStart": "{{ path=/bin/sh ; argv[]=/bin/sh {place}/inhibitor.sh start ; }}",
+}
 
 
 class System:
@@ -29,7 +34,7 @@ class System:
             names = argv[2].partition("=")[2].split(",")
             said = "".join(f"{name}={self._value(name)}\n" for name in names)
         elif argv[1] == "daemon-reload":
-            self.known = (self.place / "zz-safeupdate-inhibitor.conf").exists()
+            self.known = (self.place / "~safeupdate-inhibitor.conf").exists()
         elif argv[1] == "start":
             failed = not self.can_start
             self.pid = self.pid if failed else self._noted()
@@ -134,8 +139,17 @@ def test_a_pid_that_was_given_to_another_process(made):
     assert system.pid == 0
 
 
-def test_a_drop_in_that_prevents_it(made, tmp_path):
-    system, inhibitor = made(os.getpid(), KillMode="mixed")
+@pytest.mark.parametrize(
+    "theirs",
+    [
+        {"KillMode": "mixed"},
+        {"PIDFile": "/run/salt-minion.pid"},
+        {"Type": "simple"},
+        {"ExecStart": "{ path=/usr/bin/salt-minion ; argv[]=/usr/bin/salt-minion ; }"},
+    ],
+)
+def test_a_drop_in_that_prevents_it(made, tmp_path, theirs):
+    system, inhibitor = made(os.getpid(), **theirs)
     with pytest.raises(CommandError, match="a later drop-in"):
         inhibitor.inhibit(UNIT)
     assert list(tmp_path.iterdir()) == []
@@ -183,7 +197,7 @@ def test_the_program_is_what_the_unit_starts_afterwards(made, tmp_path, unit, dr
     paths = [tmp_path / "unit.service", system.place / "10-other.conf"]
     for path, text in zip(paths, (unit, drop_in), strict=True):
         path.write_text(f"[Service]\n{text}")
-    ours = system.place / "zz-safeupdate-inhibitor.conf"
+    ours = system.place / "~safeupdate-inhibitor.conf"
     system.properties["FragmentPath"] = paths[0]
     system.properties["DropInPaths"] = f"{paths[1]} {ours}"
     assert inhibitor.program(UNIT) == program
