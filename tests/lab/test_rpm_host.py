@@ -186,6 +186,21 @@ def test_a_minion_that_does_not_start_is_rolled_back(old: RpmScene) -> None:
     assert "was rolled back on this minion" in scene.call("safeupdate.update", engine.NEW)
 
 
+def test_a_mark_that_a_user_made_for_the_scriptlets_stops_an_update(old: RpmScene) -> None:
+    """They would give all files of Salt to whom its text names."""
+    scene, mark = old, "/tmp/.salt-minion-upgrade-ownership"
+    as_a_user = ["setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups"]
+    scene.container.run([*as_a_user, "sh", "-c", f"echo nobody:nogroup > {mark}"])
+    refused = scene.call("safeupdate.update", engine.NEW)
+    assert f"{mark} belongs to the user with the UID 65534" in refused, refused
+    assert scene.version() == OLD
+    scene.container.run(["rm", mark])
+    assert scene.update(engine.NEW)["phase"] == "committed"
+    assert scene.container.run(["find", "/tmp", "-name", ".salt-minion-*"]).stdout == ""
+    owner = scene.container.run(["stat", "--format=%U", PREFIX]).stdout.strip()
+    assert owner == "salt"
+
+
 @pytest.mark.parametrize(
     ("how", "victim", "moment"),
     [

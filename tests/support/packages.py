@@ -157,6 +157,7 @@ class FakeManager:
     name = "fake"
     snapshots = None
     write_ahead = True
+    marks = ()
 
     def __init__(self, database, *, can_keep=True, online=True, policy=None):
         self.database = database

@@ -79,8 +79,9 @@ class Circumstances:
     ``report``. *own_master* tells that the master of this minion is one of these, and comes
     along. *obstacle* is why the minion could not be restarted on this host; empty if it could.
     *no_slots* is why it cannot run from slots, and how to fix that; None if it can, or is not to.
-    *too_old* says that this extension does not know the target, as :mod:`.known` does. *hold* is
-    why rollouts leave this minion alone; empty if they do not.
+    *too_old* says that this extension does not know the target, as :mod:`.known` does. *marks* are
+    files that the scripts of the packages must not find, by :mod:`.marks`. *hold* is why rollouts
+    leave this minion alone; empty if they do not.
     """
 
     manager: Manager
@@ -110,6 +111,7 @@ class Circumstances:
     obstacle: str = ""
     no_slots: Told | None = None
     too_old: Told | None = None
+    marks: Sequence[Told] = ()
     hold: str = ""
 
 
@@ -326,11 +328,6 @@ def _unaware(known: Circumstances, around: Surroundings) -> Iterator[Finding]:
         yield Finding("other-minion-unaware", problem, fix, stops)
 
 
-def _too_old(known: Circumstances, around: Surroundings) -> Iterator[Finding]:
-    if known.too_old:
-        yield Finding("extension-too-old", *known.too_old)
-
-
 def _restart(known: Circumstances, around: Surroundings) -> Iterator[Finding]:
     if known.obstacle:
         yield Finding(
@@ -364,12 +361,14 @@ def _modules(known: Circumstances, around: Surroundings) -> Iterator[Finding]:
         )
 
 
-def _noted(code: str, told: Callable[[Circumstances], Sequence[Told]]) -> Check:
-    """Return a check whose findings do not block."""
+def _noted(
+    code: str, told: Callable[[Circumstances], Sequence[Told]], *, blocking: bool = False
+) -> Check:
+    """Return a check whose findings are told to it."""
 
     def check(known: Circumstances, around: Surroundings) -> Iterator[Finding]:
         for problem, fix in told(known):
-            yield Finding(code, problem, fix, blocking=False)
+            yield Finding(code, problem, fix, blocking)
 
     return check
 
@@ -391,7 +390,10 @@ CHECKS: dict[str, Check] = {
     "other-minion-unaware": _unaware,
     "master-beside": _noted("master-beside", lambda known: known.masters),
     "server-beside": _noted("server-beside", lambda known: known.servers),
-    "extension-too-old": _too_old,
+    "extension-too-old": _noted(
+        "extension-too-old", lambda known: [known.too_old] if known.too_old else [], blocking=True
+    ),
+    "foreign-mark": _noted("foreign-mark", lambda known: known.marks, blocking=True),
     "no-restart": _restart,
     "no-slots": _slots,
     "disk-space": _disk_space,
