@@ -21,7 +21,6 @@ from devtools.cache import Cache, recipe
 from devtools.command import REPO, ToolError, run
 from devtools.lab import builder, recipes, rpm_recipes
 from devtools.lab.recipes import (
-    COMMANDS,
     DEBS,
     RELENV,
     SALT_PACKAGES,
@@ -62,6 +61,8 @@ class LabCache:
                 jobs += [pool.submit(self.rpm_host, version, packaging) for version in versions]
             for packaging, versions in rpm_recipes.OFFERED.items():
                 jobs += [pool.submit(self.rpms, version, packaging) for version in versions]
+                newest = rpm_recipes.VERSIONS[-1]
+                jobs.append(pool.submit(self.rpms, newest, packaging, faulty=True))
             for done in jobs:
                 done.result()
 
@@ -182,21 +183,31 @@ class LabCache:
         key = [rootfs.name, repr(builder.BROWSER), steps, _SHARED]
         return self.cache.get("layer", "browser", key, self._task("browser", rootfs=str(rootfs)))
 
-    def rpms(self, version: str, packaging: Packaging = UPSTREAM) -> Path:
-        """Return the directory with the rpms of Salt *version*."""
-        tools, tree, source = self.rpm_tools(), self.tree(version), venvs.sdist(self.cache, version)
-        key = [
-            tools.name,
-            tree.name,
-            source.name,
-            rpm_recipes.spec(version, packaging),
-            repr((rpm_recipes.BUILD, packaging)),
-        ]
-        steps = (builder.build_rpms, builder._stage_other, builder._unit)
-        key += [recipe(*steps, rpm_recipes.file, rpm_recipes.programs, COMMANDS), _SHARED]
-        parameters = {"lower": f"{tools}:{self.rootfs()}", "tree": str(tree), "source": str(source)}
-        build = self._task("rpms", version=version, packaging=packaging.name, **parameters)
-        return self.cache.get("rpm", _name(version, packaging), key, build)
+    def rpms(self, version: str, packaging: Packaging = UPSTREAM, *, faulty: bool = False) -> Path:
+        """
+        Return the directory with the rpms of Salt *version*.
+
+        The *faulty* variant runs what a test has put into FAULT_FILE.
+        """
+        tools, source = self.rpm_tools(), venvs.sdist(self.cache, version)
+        key = [tools.name, source.name, recipe(builder._build_rpms, rpm_recipes.file), _TIMES]
+        key += [repr((rpm_recipes.BUILD, packaging)), rpm_recipes.FAULT if faulty else ""]
+        parameters: dict[str, Any] = {"lower": f"{tools}:{self.rootfs()}", "source": str(source)}
+        parameters |= {"version": version, "faulty": faulty}
+        steps: tuple[object, ...]
+        if packaging == UPSTREAM:
+            tree = self.onedir(version)
+            steps = builder.build_rpms, builder.PACKAGING, builder.BIN_START, rpm_recipes.fast
+            build = self._task("rpms", onedir=str(tree), **parameters)
+        else:
+            tree = self.tree(version)
+            steps = builder.build_other_rpms, builder._stage_other, rpm_recipes.programs
+            key.append(rpm_recipes.spec(version, packaging))
+            parameters |= {"tree": str(tree), "packaging": packaging.name}
+            build = self._task("other-rpms", **parameters)
+        key += [tree.name, recipe(*steps, builder._of_source), _SHARED]
+        name = _name(version, packaging) + ("+faulty" if faulty else "")
+        return self.cache.get("rpm", name, key, build)
 
     def rpm_host(self, version: str, packaging: Packaging = UPSTREAM) -> Path:
         """Return the overlay layer with the rpms of *version*, on top of :meth:`rpm_tools`."""

@@ -19,7 +19,6 @@ from typing import Any
 from devtools.command import ToolError, run
 from devtools.lab import rpm_recipes
 from devtools.lab.recipes import (
-    COMMANDS,
     DEBS,
     EXTRAS,
     EXTRAS_START,
@@ -76,6 +75,9 @@ TEMPORARY = ("etc/apt", "tmp", "var/cache/apt", "var/lib/apt", "etc/resolv.conf"
 SNAPSHOT_TOOLS = ("btrfs-progs", "rsync", "snapper")
 BROWSER = ("chromium-headless-shell", "fonts-dejavu-core")
 SCRIPTS = ("preinst", "postinst", "prerm", "postrm")
+# The spec file would rewrite the first line of what is in "bin" so that it does not work. As in the
+# Salt project's packages, it finds nothing to rewrite.
+BIN_START = '#!/bin/sh\n"exec" "$(dirname $(readlink -f $0))/python3" "$0" "$@"\n'
 PACK = ("dpkg-deb", "--root-owner-group", "-Zzstd", "-z1", "--build")
 CHROOT_ENV = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root", "LC_ALL": "C.UTF-8"}
 MASKED = (
@@ -315,10 +317,6 @@ def build_debs(out: Path, lower: str, onedir: str, source: str, version: str) ->
         shutil.copy(root.path / "build" / name, out / name)
 
 
-def _unit(source: str) -> str:
-    return _of_source(source, "pkg/common/salt-minion.service")
-
-
 def _of_source(source: str, path: str) -> str:
     """Return the text of a file in Salt's source archive."""
     archive = next(Path(source).glob("salt-*.tar.gz"))
@@ -429,26 +427,60 @@ def build_snapshot_tools(out: Path, rootfs: str) -> None:
     _keep(root, out, "etc/apt", "etc/systemd", "tmp", "usr/share/doc", "var", "etc/resolv.conf")
 
 
-def build_rpms(out: Path, lower: str, tree: str, source: str, version: str, packaging: str) -> None:
-    """Pack a Salt tree into upstream's two rpms, or into the rpms of another packaging."""
+def build_rpms(out: Path, lower: str, onedir: str, source: str, version: str, faulty: bool) -> None:
+    """Build Salt's packages with Salt's own spec file."""
+    root = Root(out / "scratch", lower)
+    bind(Path(source), root.path / "sdist")
+    tree = root.path / "build/salt"
+    tree.mkdir(parents=True)
+    copy(Path(onedir) / PREFIX.lstrip("/"), tree)
+    for script in (tree / "bin").iterdir():
+        first, _, body = script.read_bytes().partition(b"\n")
+        if first == f"#!{PREFIX}/bin/python3".encode():
+            script.write_bytes(BIN_START.encode() + body)
+    parts = [f"salt-{version}/{part}" for part in PACKAGING]
+    root.chroot("tar", "-xf", f"/sdist/salt-{version}.tar.gz", "-C", "/build", *parts)
+    # A scriptlet compiles everything. As in the Salt project's packages, nothing is compiled yet.
+    clean = "--exclude=__pycache__"
+    root.chroot("tar", "-cf", "/build/onedir.tar", clean, "-C", "/build", "salt")
+    spec = rpm_recipes.fast(_of_source(source, "pkg/rpm/salt.spec"))
+    settings = {"SALT_ONEDIR_ARCHIVE": "/build/onedir.tar"}
+    where = "--define", f"_salt_src /build/salt-{version}"
+    packages = rpm_recipes.UPSTREAM.packages + rpm_recipes.UPSTREAM.beside
+    _build_rpms(root, out, spec, version, faulty, packages, where, settings)
+
+
+def build_other_rpms(
+    out: Path, lower: str, tree: str, source: str, version: str, packaging: str, faulty: bool
+) -> None:
+    """Pack a Salt tree as openSUSE does."""
     root = Root(out / "scratch", lower)
     chosen = rpm_recipes.PACKAGINGS[packaging]
-    unit = _unit(source).replace("/usr/bin/salt-minion", f"/usr/bin/{chosen.unit}")
+    unit = _of_source(source, "pkg/old/suse/salt-minion.service")
+    unit = unit.replace("/usr/bin/salt-minion", f"/usr/bin/{chosen.unit}")
     root.write(f"/stage/usr/lib/systemd/system/{chosen.unit}.service", unit)
     root.write(f"/stage{chosen.config}/minion", "# Everything is in minion.d.\n")
     (root.path / f"stage{chosen.config}/minion.d").mkdir()
     (root.path / "stage/usr/bin").mkdir()
-    old = Path(tree) / PREFIX.lstrip("/")
-    if chosen == rpm_recipes.UPSTREAM:
-        bind(Path(tree) / "opt", root.path / "stage/opt")
-        for command in COMMANDS:
-            # As in upstream's package, they are files at first. A scriptlet replaces them by links.
-            shutil.copy(old / "bin" / command, root.path / "stage/usr/bin" / command)
-    else:
-        _stage_other(root.path / "stage", old, chosen)
-    root.write("/salt.spec", rpm_recipes.spec(version, chosen))
-    root.chroot(*rpm_recipes.BUILD, "--define", "_rpmdir /rpms", "/salt.spec")
-    for package in chosen.packages:
+    _stage_other(root.path / "stage", Path(tree) / PREFIX.lstrip("/"), chosen)
+    spec = rpm_recipes.spec(version, chosen)
+    _build_rpms(root, out, spec, version, faulty, chosen.packages)
+
+
+def _build_rpms(
+    root: Root,
+    out: Path,
+    spec: str,
+    version: str,
+    faulty: bool,
+    packages: tuple[str, ...],
+    options: tuple[str, ...] = (),
+    settings: dict[str, str] | None = None,
+) -> None:
+    root.write("/salt.spec", rpm_recipes.faulty(spec) if faulty else spec)
+    env = {"SOURCE_DATE_EPOCH": str(_time_of(version))} | (settings or {})
+    root.chroot(*rpm_recipes.BUILD, *options, "--define", "_rpmdir /rpms", "/salt.spec", env=env)
+    for package in packages:
         name = rpm_recipes.file(package, version)
         shutil.copy(root.path / "rpms" / name, out / name)
 
@@ -543,6 +575,7 @@ TASKS: dict[str, Callable[..., None]] = {
     "rpm-tools": build_rpm_tools,
     "snapshot-tools": build_snapshot_tools,
     "rpms": build_rpms,
+    "other-rpms": build_other_rpms,
     "rpm-host": build_rpm_host,
     "deb-tools": build_deb_tools,
     "own": build_own,

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from devtools.venvs import SERIES
 
 PREFIX = "/opt/saltstack/salt"
-COMMANDS = ("salt-minion", "salt-call", "salt-proxy")
 # The programs in the top directory of the tree.
 PROGRAMS = (
     *("salt", "salt-api", "salt-call", "salt-cloud", "salt-cp", "salt-key", "salt-master"),

@@ -53,7 +53,8 @@ class RpmHost(Scene):
     """
     A Scene on a host of rpm's: *front_end* is dnf or zypper.
 
-    *packaging* is how its Salt is packed.
+    *packaging* is how its Salt is packed. With *faulty*, the newest version on offer is the variant
+    that runs what is in FAULT_FILE.
     """
 
     def __init__(
@@ -61,9 +62,11 @@ class RpmHost(Scene):
         *args: Any,
         front_end: str = "dnf",
         packaging: Packaging = UPSTREAM,
+        faulty: bool = False,
         **kwargs: Any,
     ) -> None:
         self.front_end = front_end
+        self.faulty = faulty
         self.packaging = packaging
         self.unit, self.config_dir = packaging.unit, packaging.config
         self.cache_dir = packaging.cache
@@ -81,10 +84,11 @@ class RpmHost(Scene):
         cache = lab.cache
         host = cache.rpm_host(version, self.packaging)
         layers = [*layers, self._system(lab), host, cache.rpm_tools()]
-        binds = {
-            f"{REPOSITORY}/{each}": str(cache.rpms(each, self.packaging))
-            for each in rpm_recipes.OFFERED[self.packaging]
-        }
+        binds = {}
+        for each in rpm_recipes.OFFERED[self.packaging]:
+            faulty = self.faulty and each == rpm_recipes.VERSIONS[-1]
+            rpms = cache.rpms(each, self.packaging, faulty=faulty)
+            binds[f"{REPOSITORY}/{each}"] = str(rpms)
         return self._container(lab, layers, {**BINDS, **binds})
 
     def _container(self, lab: Lab, layers: Sequence[Path], binds: dict[str, str]) -> Container:
@@ -96,16 +100,18 @@ class RpmHost(Scene):
     def _system(self, lab: Lab) -> Path:
         """Return a layer that makes it a system of one kind, and no Debian."""
         layer = lab.run_dir.path / f"{self.front_end}{lab.run_dir.number()}"
+        path, text = rpm_recipes.SERVICES
         files = {
+            path: text,
             "/usr/lib/os-release": rpm_recipes.OS_RELEASE[self.front_end],
             rpm_recipes.REPO_FILES[self.front_end]: rpm_recipes.REPO,
         }
         for path, text in files.items():
             target = layer / path.lstrip("/")
-            target.parent.mkdir(parents=True)
+            target.parent.mkdir(parents=True, exist_ok=True)
             target.write_text(text)
         programs = layer / "usr/bin"
-        programs.mkdir()
+        programs.mkdir(parents=True)
         for name in rpm_recipes.HIDDEN[self.front_end]:
             # To an overlay this is a file that is not there.
             os.mknod(programs / name, stat.S_IFCHR, os.makedev(0, 0))
@@ -118,7 +124,7 @@ class RpmHost(Scene):
 
     def offer(self, *versions: str) -> None:
         """Have exactly these versions in the repository."""
-        packages = self.packaging.packages
+        packages = self.packaging.packages + self.packaging.beside
         names = [f"{each}/{rpm_recipes.file(name, each)}" for each in versions for name in packages]
         self.container.write("/var/tmp/offers", "".join(f"{name}\n" for name in names))
         argv = ["createrepo_c", "--quiet", "--pkglist", "/var/tmp/offers", REPOSITORY]

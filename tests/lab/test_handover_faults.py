@@ -97,7 +97,7 @@ def scene(
         made, pair = AptScene(lab, site, engine.OLD, FAULTY, **settings), APT
     else:
         # What it is packed with is no setting.
-        made = RpmScene(lab, site, engine.OLD, front_end=request.param, **settings)
+        made = RpmScene(lab, site, engine.OLD, front_end=request.param, faulty=True, **settings)
         pair = PAIRS[request.param]
     try:
         made.up()

@@ -23,8 +23,9 @@ PATIENT = QUICK["safeupdate"]["watch_timeout"]
 @pytest.fixture(scope="module")
 def scene(lab: Lab, site: Path, request: pytest.FixtureRequest) -> Iterator[RpmScene]:
     front_end, _, timeout = request.param.partition(" ")
-    settings = {"safeupdate": {**QUICK["safeupdate"], "watch_timeout": float(timeout)}}
-    made = RpmScene(lab, site, engine.OLD, offers=VERSIONS, config=settings, front_end=front_end)
+    config = {"safeupdate": {**QUICK["safeupdate"], "watch_timeout": float(timeout)}}
+    settings = {"offers": VERSIONS, "config": config, "front_end": front_end, "faulty": True}
+    made = RpmScene(lab, site, engine.OLD, **settings)
     try:
         made.up()
         yield made

@@ -141,7 +141,7 @@ def test_a_highstate_that_updates_the_minion_loses_nothing(
 def test_a_minion_in_other_packages_that_does_not_start_is_rolled_back(
     make_scene: Callable[..., RpmScene], packaging: Packaging, front_end: str
 ) -> None:
-    scene = make_scene(engine.OLD, front_end=front_end, packaging=packaging)
+    scene = make_scene(engine.OLD, front_end=front_end, packaging=packaging, faulty=True)
     scene.container.write(FAULT_FILE, f"sed -i '1a raise SystemExit(1)' /usr/bin/{scene.unit}\n")
     record = scene.update(engine.NEW)
     assert (record["phase"], "has failed" in record["reason"]) == ("rolled_back", True), record
@@ -153,7 +153,8 @@ def scene(lab: Lab, site: Path, request: pytest.FixtureRequest) -> Iterator[RpmS
     # Nothing newer: an upgrade of everything is one to it.
     offers = [engine.OLD, engine.NEW]
     ours = {"safeupdate": {**QUICK["safeupdate"], "restart": "wait"}}
-    made = RpmScene(lab, site, engine.OLD, offers=offers, config=ours, front_end=request.param)
+    settings = {"offers": offers, "config": ours, "front_end": request.param, "faulty": True}
+    made = RpmScene(lab, site, engine.OLD, **settings)
     try:
         made.up().enable()
         yield made
@@ -175,7 +176,7 @@ def old(scene: RpmScene, request: pytest.FixtureRequest) -> Iterator[RpmScene]:
 
 def test_a_minion_that_does_not_start_is_rolled_back(old: RpmScene) -> None:
     scene = old
-    scene.container.write(FAULT_FILE, f"sed -i '1a raise SystemExit(1)' {PREFIX}/bin/salt-minion\n")
+    scene.container.write(FAULT_FILE, f"sed -i '1a raise SystemExit(1)' {PREFIX}/salt-minion\n")
     record = scene.update(engine.NEW)
     assert record["phase"] == "rolled_back", record
     assert "has failed" in record["reason"]
@@ -183,6 +184,21 @@ def test_a_minion_that_does_not_start_is_rolled_back(old: RpmScene) -> None:
     status = scene.call("safeupdate.status")
     assert (status["phase"], status["reason"]) == ("rolled_back", record["reason"])
     assert "was rolled back on this minion" in scene.call("safeupdate.update", engine.NEW)
+
+
+def test_a_mark_that_a_user_made_for_the_scriptlets_stops_an_update(old: RpmScene) -> None:
+    """They would give all files of Salt to whom its text names."""
+    scene, mark = old, "/tmp/.salt-minion-upgrade-ownership"
+    as_a_user = ["setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups"]
+    scene.container.run([*as_a_user, "sh", "-c", f"echo nobody:nogroup > {mark}"])
+    refused = scene.call("safeupdate.update", engine.NEW)
+    assert f"{mark} belongs to the user with the UID 65534" in refused, refused
+    assert scene.version() == OLD
+    scene.container.run(["rm", mark])
+    assert scene.update(engine.NEW)["phase"] == "committed"
+    assert scene.container.run(["find", "/tmp", "-name", ".salt-minion-*"]).stdout == ""
+    owner = scene.container.run(["stat", "--format=%U", PREFIX]).stdout.strip()
+    assert owner == "salt"
 
 
 @pytest.mark.parametrize(

@@ -42,6 +42,8 @@ class Database:
                 "locked": [],
                 "broken": {},
                 "half": [],
+                # Files that go with the removal of any package.
+                "takes": [],
             }
         )
         return self
@@ -141,6 +143,8 @@ class Database:
                 data["installed"][name] = new
             else:
                 data["installed"].pop(name)
+                for path in data["takes"]:
+                    Path(path).unlink(missing_ok=True)
         self._save(data)
         if changes:
             self.note(what, *sorted(changes))
@@ -157,6 +161,7 @@ class FakeManager:
     name = "fake"
     snapshots = None
     write_ahead = True
+    marks = ()
 
     def __init__(self, database, *, can_keep=True, online=True, policy=None):
         self.database = database

@@ -104,7 +104,9 @@ def _write_updates(store: Store) -> None:
         code=parts.Code(own=("salt-minion",), roots=("/opt/saltstack/salt",)),
         staged=parts.Staged(files=(("salt-minion", "3008.3", "/var/cache/new.deb", "cd" * 32),)),
         way_back=parts.WayBack(files=FILES, paths=("/etc/salt",), backup="/var/lib/backup"),
-        progress=parts.Progress(steps=("3008-rename",), master=True, restarted=NOW),
+        progress=parts.Progress(
+            steps=("3008-rename",), master=True, restarted=NOW, again=("salt-minion",)
+        ),
     )
     way = (Phase.CHECKING, Phase.STAGING, Phase.WAITING, Phase.INSTALLING, Phase.DELIVERING)
     store.save(done, number=20260921120000000000)

@@ -69,6 +69,9 @@ class FakeServices(Direct):
         self._mark.unlink(missing_ok=True)
         self._database.note("release")
 
+    def resume(self, unit):
+        pass
+
     def inhibited(self, unit):
         return self._mark.exists()
 

@@ -218,6 +218,9 @@ class FakeServices:
         self._do("release")
         self.refuses = False
 
+    def resume(self, unit):
+        pass
+
     def inhibited(self, unit):
         self.alive()
         return self.refuses

@@ -61,6 +61,12 @@ class Built:
         self.load()
         return self._ordering.call_chunks(*args)
 
+    def call_state(self, *args: Any) -> None:
+        self._packages().following.state(*args)
+
+    def call_function(self, *args: Any) -> None:
+        self._packages().following.wait(*args)
+
     def _packages(self) -> OfPackages:
         return self._of_packages
 

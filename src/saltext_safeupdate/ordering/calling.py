@@ -10,7 +10,6 @@ import salt.state
 
 from ..patches import Call, contained, instead, tell
 from . import let_go, of_thread, results, runs
-from .chunks import listed
 from .names import KEYWORD
 from .ordering import Ordering
 from .recording import Recording
@@ -112,7 +111,7 @@ class Calling:
             return self._packages().deferring.result(run, called, deferral)
         except Exception as err:  # noqa: BLE001 (it is told)
             tell(_CALL, err)
-            names = listed(deferral.changes)
+            names = deferral.told
             return {
                 **results.blank(*called[:2], datetime.datetime.now()),
                 "result": False,

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from ..core.errors import SafeUpdateError
 from ..core.packages.request import Request
 from . import parallel, results
-from .chunks import for_now, for_the_end, join_comments, listed, without_packages
+from .chunks import for_now, for_the_end, join_comments, without_packages
 from .own_packages import OwnPackages
 from .runs import Deferral, Pending, Run
 
@@ -59,10 +59,10 @@ class Deferring:
         memo, run.memo = run.memo, None
         low = called.low
         if low["state"] == "pkg" and low["fun"] in _REFRESHERS:
-            # The guard has refreshed the metadata, if that was asked for.
+            # The metadata was refreshed before this, if that was asked for.
             low = {**low, "refresh": False}
             called = called._replace(low=low)
-        names = listed(deferral.changes)
+        names = deferral.told
         start = datetime.datetime.now()
         done = self._do_rest(run, called, deferral)
         if done is not None and done.get("result") is False:
@@ -136,5 +136,5 @@ def _prereq_result(low: dict[str, Any], deferral: Deferral) -> dict[str, Any]:
         "name": low["name"],
         "result": None,
         "changes": results.predicted_changes(deferral),
-        "comment": results.WOULD_DEFER.format(names=listed(deferral.changes)),
+        "comment": results.WOULD_DEFER.format(names=deferral.told),
     }

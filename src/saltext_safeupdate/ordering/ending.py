@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any
 import salt.state
 from salt.exceptions import CommandExecutionError
 
+from ..core.errors import SafeUpdateError
 from . import results
 from .chunks import join_comments
+from .following import again
 from .runs import Level, Pending, Run
 
 if TYPE_CHECKING:
@@ -51,8 +53,16 @@ class Ending:
 
         guard = self._packages().guard
         try:
-            real = guard.transact(work, f"state run: {', '.join(names)}", results.failures)
-        except CommandExecutionError as err:
+            refusal = self._packages().following.refusal(run.pending)
+            if refusal:
+                raise CommandExecutionError(refusal)
+            real = guard.transact(
+                work,
+                f"state run: {', '.join(names)}",
+                results.failures,
+                again=sorted(again(run.pending)),
+            )
+        except (CommandExecutionError, SafeUpdateError) as err:
             real = [
                 {
                     **results.blank(entry.state, entry.low, datetime.datetime.now()),

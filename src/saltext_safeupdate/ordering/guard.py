@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -20,8 +20,10 @@ from salt.exceptions import CommandExecutionError
 
 from ..core.errors import SafeUpdateError
 from ..core.jobs import current as current_job
+from ..core.packages.request import Change, Request
 from ..this_host import Host
 from . import below_slot, chosen, names, old_tree, package_calls, runs, turns
+from .following import Following
 from .loaders import Handler
 from .own_packages import OwnPackages
 from .package_calls import Call
@@ -36,10 +38,13 @@ _inside = threading.local()
 class Guard:
     """Decides what happens to a call of an execution function that may change the minion."""
 
-    def __init__(self, host: Host, own: OwnPackages, quarantine: Quarantine) -> None:
+    def __init__(
+        self, host: Host, own: OwnPackages, quarantine: Quarantine, following: Following
+    ) -> None:
         self._host = host
         self._own = own
         self._quarantine = quarantine
+        self._following = following
         # Notices for the administrator about the newest transaction of this process.
         self.warning = ""
 
@@ -47,6 +52,7 @@ class Guard:
         """Return the handlers, by the execution functions that they stand in front of."""
         return {
             **dict.fromkeys(package_calls.ACTIONS, self._package),
+            **dict.fromkeys(names.HOLDS, self._following.function),
             **dict.fromkeys(names.TRANSACTIONS, self._transaction),
             **dict.fromkeys(names.RESTARTS, self._service),
             names.APPLY_SNAPSHOT: self._apply,
@@ -72,22 +78,41 @@ class Guard:
             try:
                 request = chosen.exactly(request, call)
                 changes = self._own.changed_by(request)
-                if changes and not self._can_change():
-                    changes = {}
+                behind = self._following.behind(request.names)
+                if (changes or behind) and not self._can_change():
+                    changes, behind = {}, frozenset()
                 below_slot.refuse(self._host, changes)
-                refusal = self._quarantine.refusal(changes)
+                # Calls that wait for earlier ones are judged together with them.
+                refusal = None if behind else self._quarantine.refusal(changes)
                 if refusal is not None:
                     from .rest import Rest
 
                     return Rest(self._own).make(call, request, refusal)
-                if changes and run is not None and run.inside and not run.finishing:
-                    names = self._own.names_to_defer(request, frozenset(changes))
-                    raise runs.Deferral(changes, names, request)
+                if changes or behind:
+                    self._defer(run, request, changes, behind)
             except SafeUpdateError as err:
                 raise CommandExecutionError(str(err)) from err
             if not changes:
                 return call.make()
         return self.transact(call.make, f"{fun}: {', '.join(sorted(changes))}")
+
+    def _defer(
+        self,
+        run: runs.Run | None,
+        request: Request,
+        changes: Mapping[str, Change],
+        behind: frozenset[str],
+    ) -> None:
+        """Raise Deferral if the call is made by a state that the end of a run can call again."""
+        if run is None or not run.inside or run.finishing:
+            return
+        raise runs.Deferral(
+            self._following.predicted(request, changes),
+            self._own.names_to_defer(request, frozenset(changes)) | behind,
+            request,
+            along=self._own.removed_along(request),
+            follows=bool(behind),
+        )
 
     def _can_look(self) -> bool:
         """Tell whether what the own packages are found with is there; Salt's own works without."""
@@ -117,8 +142,13 @@ class Guard:
         work: Callable[[], Any],
         reason: str,
         failure: Callable[[Any], str] = lambda result: "",
+        again: Sequence[str] = (),
     ) -> Any:
-        """Run *work* as the quiet transaction; its errors become Salt's."""
+        """
+        Run *work* as the quiet transaction; its errors become Salt's.
+
+        *again* are the packages that it removes and has to have installed in the end.
+        """
 
         from .. import factory
 
@@ -131,7 +161,13 @@ class Guard:
             transaction = factory.transaction(self._host, old_tree.redirect, job.jid)
             try:
                 result = transaction.change(
-                    alone, job.share(), job.packages, jid=job.jid, reason=reason, failure=failure
+                    alone,
+                    job.share(),
+                    job.packages,
+                    jid=job.jid,
+                    reason=reason,
+                    failure=failure,
+                    again=again,
                 )
             finally:
                 # It keeps others from the packages until this process has ended.

@@ -10,6 +10,10 @@ PACKAGES = (
     *("pkg.install", "pkg.remove", "pkg.purge", "pkg.upgrade", "pkg.update"),
     "pkg.autoremove",
 )
+# Those that keep packages at their version.
+HOLDS = ("pkg.hold", "pkg.unhold")
+# State functions that look at packages before they change them, or change nothing.
+STATES = ("aptpkg.held", *(f"pkg.{name}" for name in ("held", "installed", "latest", "unheld")))
 # Functions that open a transaction of a transactional system.
 TRANSACTIONS = tuple(
     f"transactional_update.{name}"
@@ -25,4 +29,4 @@ RESTARTS = ("service.restart", "service.full_restart", "minion.restart")
 RUNS = ("state.sls_id", "state.pkg")
 
 # All of them that have handlers in front.
-GUARDED = (*PACKAGES, *TRANSACTIONS, APPLY_SNAPSHOT, BACK, *RESTARTS, *RUNS)
+GUARDED = (*PACKAGES, *HOLDS, *TRANSACTIONS, APPLY_SNAPSHOT, BACK, *RESTARTS, *RUNS)

@@ -8,6 +8,7 @@ from typing import Any
 from ..core.settings import Settings
 from ..this_host import Host
 from .deferring import Deferring
+from .following import Following
 from .guard import Guard
 from .own_packages import OwnPackages
 from .quarantine import Quarantine
@@ -20,7 +21,8 @@ class OfPackages:
     def __init__(self, host: Host, settings: Settings, call: Callable[..., Any]) -> None:
         quarantine = Quarantine(host)
         self.own = OwnPackages(host)
-        self.guard = Guard(host, self.own, quarantine)
+        self.following = Following(self.own, quarantine)
+        self.guard = Guard(host, self.own, quarantine, self.following)
         self.handlers = self.guard.handlers()
         self.deferring = Deferring(self.own, call)
         self.test_mode = TestMode(self.own, quarantine, settings.service)

@@ -6,13 +6,13 @@ import logging
 import os
 import tempfile
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..core.errors import CommandError
-from ..core.packages.request import Action, Change, Request
+from ..core.packages.request import REMOVALS, Action, Change, Request
 from ..this_host import Host
 from . import runs
 
@@ -79,6 +79,38 @@ class OwnPackages:
             return frozenset({targets[0][0]})
         middle = len(targets) // 2
         return self._pulling(request, targets[:middle]) | self._pulling(request, targets[middle:])
+
+    def removed_along(self, request: Request) -> frozenset[str]:
+        """Return the other packages that the removal of own ones takes along."""
+        if request.action not in REMOVALS:
+            return frozenset()
+        try:
+            found = self._manager.simulate(request)
+        except CommandError as err:
+            # As in changed_by: the real call will say so.
+            log.debug("the package manager cannot simulate: %s", err)
+            return frozenset()
+        gone = {name for name, change in found.items() if change.old and not change.new}
+        return frozenset(gone - self.names - request.names)
+
+    def with_unit(self) -> frozenset[str]:
+        """Return the packages that have the unit of the minion."""
+        services = self._host.services
+        unit = services.unit_file(self._host.settings.service) if services is not None else None
+        return frozenset(self._manager.owners([unit]) if unit is not None else ())
+
+    def try_out(self, request: Request) -> None:
+        """Raise CommandError if the package manager says that the request cannot succeed."""
+        for part in _parts(request):
+            self._manager.simulate(part)
+
+    def installed(self) -> dict[str, str]:
+        """Return the versions of the own packages."""
+        return self._manager.installed(self.names)
+
+    def offers(self, names: Iterable[str]) -> dict[str, list[str]]:
+        """Return the versions on offer, the newest first."""
+        return self._manager.candidates(names)
 
     def other_upgrades(self, request: Request) -> list[str]:
         """

@@ -93,7 +93,7 @@ def _call_in_process(
                 "name": low["name"],
                 "result": True,
                 "changes": results.predicted_changes(deferral),
-                "comment": results.PREDICTED.format(names=listed(deferral.changes)),
+                "comment": results.PREDICTED.format(names=deferral.told),
                 "start_time": start.time().isoformat(),
                 "duration": results.milliseconds_since(start),
                 "__parallel__": True,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import salt.loader.lazy
 import salt.state
 import salt.utils.functools
+from salt.exceptions import SaltException
 
 from ..core.settings import Settings
 from ..patches import Later as BuiltLater
@@ -77,6 +78,12 @@ def patches(later: Later) -> list[Patch]:
             ("cls", "instance", "init_kwargs", "name", "cdata", "low", "inject_globals"),
             later.by("call_target"),
         ),
+        Patch(
+            state,
+            "format_slots",
+            ("self", "cdata"),
+            replaced(("self", "cdata"), partial(_format_slots, later), (SaltException,)),
+        ),
         Patch(state, "call_chunk", ("self", "low", "running", "chunks"), unchanged),
         Patch(state, "check_failhard", ("self", "low", "running"), unchanged),
         Patch(state, "reconcile_procs", ("self", "running"), unchanged),
@@ -86,7 +93,7 @@ def patches(later: Later) -> list[Patch]:
             salt.utils.functools,
             "call_function",
             ("salt_function",),
-            _around_call_function,
+            partial(_around_call_function, later),
         ),
         Patch(loader, "_load_module", ("self", "name"), loaders.around_load_module(handlers)),
         _by(loader, "_refresh_file_mapping", ("self",), loaders.list_once),
@@ -107,11 +114,24 @@ def _module_refresh(original: Callable[..., Any], state: Any) -> Any:
     return None
 
 
-def _around_call_function(original: Callable[..., Any]) -> Callable[..., Any]:
+def _format_slots(later: Later, original: Callable[..., Any], state: Any, cdata: Any) -> Any:
+    """Be called right before a state function, behind the conditions of its state."""
+    ret = original(state, cdata)
+    run = getattr(local, "run", None)
+    if run is not None and run.pending and cdata.get("full") in names.STATES:
+        later.parts().call_state(state, cdata)
+    return ret
+
+
+def _around_call_function(later: Later, original: Callable[..., Any]) -> Callable[..., Any]:
     def call_function(salt_function: Any, *args: Any, **kwargs: Any) -> Any:
         run = getattr(local, "run", None)
         if run is None or run.memo is None:
             return original(salt_function, *args, **kwargs)
+        name = getattr(salt_function, "name", "")
+        if run.pending and name.startswith("pkg.") and name not in names.GUARDED:
+            # It asks about packages; the others are guarded.
+            later.parts().call_function(args, kwargs)
         # The memo is not for what the function calls in its turn.
         memo, run.memo = run.memo, None
         again, run.calls_again = run.calls_again, run.calls_again or memo.has_called

@@ -8,7 +8,7 @@ from typing import Any
 
 import salt.state
 
-from .chunks import join_comments, listed
+from .chunks import join_comments
 from .runs import Deferral, LeftOut, Level, Pending
 
 DEFERRED = (
@@ -72,7 +72,7 @@ def settle(entry: Pending, result: dict[str, Any], warning: str = "") -> None:
         "comment": join_comments(
             said,
             result.get("comment"),
-            DEFERRED.format(names=listed(entry.deferral.changes)),
+            DEFERRED.format(names=entry.deferral.told),
             warning,
         ),
         "duration": done.get("duration", 0) + result.get("duration", 0),
@@ -89,15 +89,13 @@ def settle_aborted(entry: Pending) -> None:
     entry.placeholder.update(
         result=False,
         changes=done.get("changes", {}),
-        comment=join_comments(
-            done.get("comment"), ABORTED.format(names=listed(entry.deferral.changes))
-        ),
+        comment=join_comments(done.get("comment"), ABORTED.format(names=entry.deferral.told)),
     )
 
 
 def settle_unfinished(entry: Pending, err: Exception) -> None:
     """Make the placeholder say that nobody knows what became of it."""
-    names = listed(entry.deferral.changes)
+    names = entry.deferral.told
     entry.placeholder.update(
         result=False,
         changes=(entry.done_at_once or {}).get("changes", {}),

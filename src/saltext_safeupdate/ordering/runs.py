@@ -8,6 +8,7 @@ from dataclasses import field
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ..core.frozen import changeable, frozen
+from .chunks import listed
 from .of_thread import local
 
 if TYPE_CHECKING:
@@ -26,13 +27,25 @@ class Deferral(BaseException):
         changes: Mapping[str, Change],
         names: frozenset[str],
         request: Request | None = None,
+        *,
+        along: frozenset[str] = frozenset(),
+        follows: bool = False,
     ) -> None:
         super().__init__("the minion's own packages change at the end of the run")
         self.changes = dict(changes)
         # The own packages that the state names, and the packages that pull them along.
         self.names = names
-        # The request; None if another process has met it.
+        # The request; None if another process has met it, or if the state changes no package.
         self.request = request
+        # Other packages that the package manager removes along with them.
+        self.along = along
+        # Whether it waits because of an earlier one. Then its call has not been reached yet.
+        self.follows = follows
+
+    @property
+    def told(self) -> str:
+        """The packages to name in a comment."""
+        return listed(self.changes or self.names)
 
 
 @frozen

@@ -14,6 +14,7 @@ from saltext_safeupdate.core.record.phase import Phase
 from saltext_safeupdate.core.slots.store import Slot
 from saltext_safeupdate.core.transactional import closing
 from saltext_safeupdate.core.transactional.roots import Subvolume
+from saltext_safeupdate.ordering.following import Following
 from saltext_safeupdate.ordering.guard import Guard
 from saltext_safeupdate.ordering.own_packages import OwnPackages
 from saltext_safeupdate.ordering.quarantine import Quarantine
@@ -71,9 +72,9 @@ def _call(host, versions=None, base=None):
     return _handled(host, FUN, original, "salt-minion", args="x"), *refused
 
 
-def _guard(host):
-    own = OwnPackages(host)
-    return Guard(host, own, Quarantine(host))
+def _guard(host, own=None):
+    own, quarantine = own or OwnPackages(host), Quarantine(host)
+    return Guard(host, own, quarantine, Following(own, quarantine))
 
 
 def _handled(host, fun, original, *args, **kwargs):
@@ -206,7 +207,7 @@ def test_without_a_part_of_this_package_functions_do_what_salts_do(
 ):
     own = OwnPackages(host)
     monkeypatch.setattr(own, "changed_by", lambda request: {"salt-minion": ("1", "2")})
-    guard = Guard(host, own, Quarantine(host))
+    guard = _guard(host, own)
     handler = guard.handlers()[fun]
     # All others are in memory.
     assert guard._can_change()

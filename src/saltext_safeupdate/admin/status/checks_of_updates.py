@@ -45,9 +45,9 @@ def last_update(host: Host) -> Iterator[Problem]:
     if host.services.inhibited(host.settings.service) and (last is None or last.phase.final):
         yield Problem(
             "inhibited",
-            "The service refuses to stop although no update is under way.",
-            "Restart the minion's host, or remove 50-safeupdate-quiet.conf below "
-            "/run/systemd/system and reload systemd.",
+            "A restart of the service has no effect, although no update is under way.",
+            "Restart the minion's host, or remove zz-safeupdate-inhibitor.conf below "
+            "/run/systemd/system, run 'systemctl daemon-reload' and restart the service.",
         )
 
 

@@ -15,7 +15,7 @@ from ...core.generations import replaced
 from ...core.host import backup, locks
 from ...core.host.command import run as run_command
 from ...core.packages.manager import Transactions
-from ...core.prepare import beside, known, resolution
+from ...core.prepare import beside, known, marks, resolution
 from ...core.prepare.findings import LOOK_AGAIN, Circumstances, Finding, other_update, preflight
 from ...core.prepare.removed_modules import Use
 from ...core.prepare.resolution import Resolved
@@ -79,6 +79,7 @@ def findings(
             own_master=beside.is_own(servers, *facts.masters(opts)),
             other_minions_policy=settings.other_minions,
             too_old=too_old,
+            marks=marks.foreign(manager.marks),
             hold=settings.hold,
             obstacle=host.services.obstacle(settings.service),
             no_slots=None,

@@ -35,8 +35,8 @@ class Direct:
     A host without systemd: the keeper of a minion, or else the ``service`` program.
 
     A keeper restarts the minion below itself, and looks after an update. Without one, there is no
-    watchdog. Nothing can refuse a restart, so :meth:`inhibit` does nothing: only the jobs lock
-    protects jobs. *keepers* is where the keepers of this host have their state.
+    watchdog. Nothing can make a restart harmless, so :meth:`inhibit` does nothing: only the jobs
+    lock protects jobs. *keepers* is where the keepers of this host have their state.
     """
 
     name = "direct"
@@ -136,6 +136,9 @@ class Direct:
         return
 
     def inhibit(self, unit: str) -> None:
+        return
+
+    def resume(self, unit: str) -> None:
         return
 
     def release(self, unit: str) -> None:

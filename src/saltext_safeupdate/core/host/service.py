@@ -105,13 +105,24 @@ class Services(Protocol):
 
 
 class Inhibitor(Protocol):
-    """Keeps a unit as it is while packages change. Every method may be called again."""
+    """
+    Keeps the processes of a unit while packages change. Every method may be called again.
+
+    No request to start, stop or restart the unit fails meanwhile, because some scriptlets of
+    packages fail with it. None of them ends or starts a process either.
+    """
 
     def inhibit(self, unit: str) -> None:
-        """Refuse to start, stop or restart the unit until :meth:`release` or a reboot."""
+        """Keep the processes of the unit until :meth:`release` or a reboot."""
         ...
 
-    def release(self, unit: str) -> None: ...
+    def resume(self, unit: str) -> None:
+        """Make the unit active again with its processes, if somebody has stopped it meanwhile."""
+        ...
+
+    def release(self, unit: str) -> None:
+        """:meth:`resume` it, and have it start and stop as usual again."""
+        ...
 
     def inhibited(self, unit: str) -> bool: ...
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import signal
@@ -12,6 +11,7 @@ from collections.abc import Callable, Sequence
 from ..errors import CommandError, SafeUpdateError
 from .command import Run
 from .files import remove, write_atomic
+from .inhibitor import RUNTIME_UNITS, UnitInhibitor
 from .service import LastRun, ServiceState
 
 _TIMEOUT = 30.0
@@ -37,7 +37,6 @@ _PLAIN = re.compile(r"[\w@+=:,./-]+", re.ASCII)
 _EXEC_PATH = re.compile(r"\bpath=(/\S+)")
 # The properties that name the units that systemd stops with one (systemd.unit(5)).
 _STOPPED_WITH = ("RequiredBy", "RequisiteOf", "BoundBy", "ConsistsOf", "PropagatesStopTo")
-_RUNTIME_UNITS = "/run/systemd/system"
 _UNITS = "/etc/systemd/system"
 # The watchdog finishes an update whose supervisor is gone: it runs at every boot and every minute.
 _WATCHDOG = {
@@ -86,15 +85,6 @@ _CONDITIONS = ("ConditionResult", "AssertResult")
 _NEEDS = ("Requires", "Requisite", "BindsTo")
 # Results of the end of its process; others, such as "start-limit-hit", are about a start.
 _ENDS = ("success", "exit-code", "signal", "core-dump", "timeout")
-_DROP_IN = "50-safeupdate-quiet.conf"
-_QUIET = """\
-# An update of the minion is under way; see 'salt-call --local safeupdate.status'.
-[Unit]
-RefuseManualStart=yes
-RefuseManualStop=yes
-"""
-# Each is "yes" if systemd does not know that the file is gone, or has to read the unit again.
-_OUTDATED = ("RefuseManualStart", "RefuseManualStop", "NeedDaemonReload")
 
 
 class Systemd:
@@ -105,12 +95,12 @@ class Systemd:
     def __init__(
         self,
         run: Run,
-        runtime_units: str = _RUNTIME_UNITS,
+        runtime_units: str = RUNTIME_UNITS,
         units: str = _UNITS,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._run = run
-        self._runtime_units = runtime_units
+        self._inhibitor = UnitInhibitor(run, runtime_units, sleep)
         self._units = units
         self._sleep = sleep
 
@@ -182,6 +172,8 @@ class Systemd:
         return self._show(unit, "FragmentPath").get("FragmentPath") or None
 
     def program(self, unit: str) -> str | None:
+        if self._inhibitor.inhibited(unit):
+            return self._inhibitor.program(unit)
         match = _EXEC_PATH.search(self._show(unit, "ExecStart").get("ExecStart", ""))
         return match[1] if match else None
 
@@ -225,23 +217,16 @@ class Systemd:
         self._run(("systemctl", *wanted, unit), timeout=_TIMEOUT)
 
     def inhibit(self, unit: str) -> None:
-        path = self._drop_in(unit)
-        os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
-        write_atomic(path, _QUIET, mode=0o644)
-        self._run(("systemctl", "daemon-reload"), timeout=_TIMEOUT)
+        self._inhibitor.inhibit(unit)
+
+    def resume(self, unit: str) -> None:
+        self._inhibitor.resume(unit)
 
     def release(self, unit: str) -> None:
-        path = self._drop_in(unit)
-        removed = remove(path)
-        if removed:
-            with contextlib.suppress(OSError):
-                os.rmdir(os.path.dirname(path))
-        # A crash may have come between the two. A reload runs all generators of the host.
-        if removed or "yes" in self._show(unit, *_OUTDATED).values():
-            self._run(("systemctl", "daemon-reload"), timeout=_TIMEOUT)
+        self._inhibitor.release(unit)
 
     def inhibited(self, unit: str) -> bool:
-        return os.path.exists(self._drop_in(unit))
+        return self._inhibitor.inhibited(unit)
 
     def running(self, pattern: str) -> dict[str, int]:
         argv = ("systemctl", "show", "--property=Id,MainPID", "--", pattern)
@@ -324,9 +309,6 @@ class Systemd:
         for path in paths:
             remove(path)
         self._run(("systemctl", "daemon-reload"), timeout=_TIMEOUT)
-
-    def _drop_in(self, unit: str) -> str:
-        return os.path.join(self._runtime_units, f"{_full(unit)}.d", _DROP_IN)
 
     def _show(self, unit: str, *properties: str) -> dict[str, str]:
         result = self._run(

@@ -15,7 +15,7 @@ import os
 import shutil
 
 from ..errors import CommandError, SafeUpdateError
-from ..host import files
+from ..host import files, inhibitor
 from ..host.command import Run
 from ..host.command import run as run_command
 from ..host.files import remove, write_atomic
@@ -170,7 +170,8 @@ class StopGuard:
         shown = self._run(
             ("systemctl", "show", "--property=ExecStop", "--", self._unit), timeout=_TIMEOUT
         )
-        return self.program in shown.stdout
+        # While packages change, something else is in effect.
+        return self.program in shown.stdout or f"/{inhibitor.PROGRAM} " in shown.stdout
 
 
 def _is_of_others(directory: str) -> bool:

@@ -202,7 +202,8 @@ class Ticker:
     def _is_busy(self, last: Update | None) -> bool:
         """Tell whether an update needs a supervisor."""
         busy = last is not None and not last.phase.final and not last.awaits_boot
-        return busy or self._has_steps_left(last)
+        half_done = last is not None and last.may_be_half_done
+        return busy or half_done or self._has_steps_left(last)
 
     def _has_steps_left(self, last: Update | None) -> bool:
         """Tell whether an update has ended, and its steps are neither taken back nor kept yet."""

@@ -57,6 +57,7 @@ class Apt:
     name = "apt"
     snapshots: Snapshots | None = None
     write_ahead = True
+    marks: Sequence[str] = ()
 
     def __init__(
         self,

@@ -186,6 +186,8 @@ class Transactions(Protocol):
 
     # Whether its database records a change before the first file changes, or after the last.
     write_ahead: bool
+    # Files that the scripts of Salt's packages trust, in a directory that others can write to.
+    marks: Sequence[str]
 
     @property
     def snapshots(self) -> Snapshots | None:

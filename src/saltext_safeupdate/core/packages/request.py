@@ -18,6 +18,9 @@ class Action(Enum):
     AUTOREMOVE = "autoremove"
 
 
+REMOVALS = (Action.REMOVE, Action.PURGE, Action.AUTOREMOVE)
+
+
 class Change(NamedTuple):
     """The version of one package before and after; empty: it is not installed."""
 

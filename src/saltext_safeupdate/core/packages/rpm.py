@@ -26,6 +26,16 @@ _INSTALL_TIMEOUT = 1800.0
 _REPAIR_TIMEOUT = 600.0
 UPGRADE = ("rpm", "--upgrade", "--oldpackage", "--replacepkgs")
 _DATABASES = ("/usr/lib/sysimage/rpm", "/var/lib/rpm")
+# Files of the scriptlets of Salt's own packages, while they are installed.
+_MARKS = tuple(
+    f"/tmp/.salt-minion-{name}"  # noqa: S108 (the scriptlets chose the directory)
+    for name in (
+        "self-upgrade",
+        "upgrade-ownership",
+        "upgrade-ownership.done",
+        "upgrade-was-active",
+    )
+)
 _LOCK_FILES = (
     "/var/lib/rpm/.rpm.lock",
     "/usr/lib/sysimage/rpm/.rpm.lock",
@@ -62,6 +72,7 @@ class Rpm(ABC):
     caches: Sequence[str]
     snapshots: Snapshots | None = None
     write_ahead = False
+    marks: Sequence[str] = _MARKS
 
     def __init__(self, run: Run) -> None:
         self._run = run

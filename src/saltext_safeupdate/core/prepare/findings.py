@@ -79,8 +79,9 @@ class Circumstances:
     ``report``. *own_master* tells that the master of this minion is one of these, and comes
     along. *obstacle* is why the minion could not be restarted on this host; empty if it could.
     *no_slots* is why it cannot run from slots, and how to fix that; None if it can, or is not to.
-    *too_old* says that this extension does not know the target, as :mod:`.known` does. *hold* is
-    why rollouts leave this minion alone; empty if they do not.
+    *too_old* says that this extension does not know the target, as :mod:`.known` does. *marks* are
+    files that the scripts of the packages must not find, by :mod:`.marks`. *hold* is why rollouts
+    leave this minion alone; empty if they do not.
     """
 
     manager: Manager
@@ -110,6 +111,7 @@ class Circumstances:
     obstacle: str = ""
     no_slots: Told | None = None
     too_old: Told | None = None
+    marks: Sequence[Told] = ()
     hold: str = ""
 
 
@@ -331,6 +333,11 @@ def _too_old(known: Circumstances, around: Surroundings) -> Iterator[Finding]:
         yield Finding("extension-too-old", *known.too_old)
 
 
+def _marks(known: Circumstances, around: Surroundings) -> Iterator[Finding]:
+    for problem, fix in known.marks:
+        yield Finding("foreign-mark", problem, fix)
+
+
 def _restart(known: Circumstances, around: Surroundings) -> Iterator[Finding]:
     if known.obstacle:
         yield Finding(
@@ -392,6 +399,7 @@ CHECKS: dict[str, Check] = {
     "master-beside": _noted("master-beside", lambda known: known.masters),
     "server-beside": _noted("server-beside", lambda known: known.servers),
     "extension-too-old": _too_old,
+    "foreign-mark": _marks,
     "no-restart": _restart,
     "no-slots": _slots,
     "disk-space": _disk_space,

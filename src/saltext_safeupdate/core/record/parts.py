@@ -117,7 +117,9 @@ class Progress:
     ``delay`` is how many seconds a deferred restart waits at first, so that not all minions of a
     master restart at once. ``silent`` tells that it is undone because the new minion was not heard.
     ``beside`` are the main processes whose jobs run while its packages change, as each of them
-    reads its own tree; empty: no job runs then.
+    reads its own tree; empty: no job runs then. ``again`` are the packages that the job removes and
+    installs again: in the end they have to be there. ``completed`` tells that it has failed,
+    and the package manager has finished since what was half done.
     """
 
     supervisors: int | None = None
@@ -132,6 +134,8 @@ class Progress:
     delay: float = 0.0
     silent: bool = False
     beside: tuple[str, ...] = ()
+    completed: bool = False
+    again: tuple[str, ...] = ()
 
 
 @frozen

@@ -98,6 +98,13 @@ class Update:
         return self.phase in CHANGING and not back
 
     @property
+    def may_be_half_done(self) -> bool:
+        """Whether it has failed, and nobody has looked yet what it left half done."""
+        elsewhere = self.of_extension or self.of_build or self.by_boot
+        failed = self.kind == "update" and self.phase is Phase.FAILED and not elsewhere
+        return failed and not self.progress.completed
+
+    @property
     def may_be_cancelled(self) -> bool:
         """Whether nothing has begun that has to be brought to its end."""
         if self.kind == "restart":

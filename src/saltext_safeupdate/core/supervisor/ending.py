@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 
 from ..errors import SafeUpdateError
 from ..host import copy_names, linked_copy
 from ..prepare import revisions
 from ..prepare.staging import Staging
 from ..prepare.upgrade_steps import Steps, of_salt
-from ..record.phase import Phase
+from ..record.phase import CHANGING, Phase
 from ..record.update import Update
 from . import servers, steps, watchdog
 from .context import Context
@@ -21,11 +22,58 @@ def end(context: Context, update: Update, phase: Phase, reason: str) -> Update:
     """Give the record its final phase, when nothing else has to be done."""
     clean(context, update)
     if phase is Phase.FAILED:
+        update, completed = complete(context, update)
+        reason = _sentences(reason, completed)
         servers.start_again(context, update)
     log.info("update %s: %s (%s)", update.id, phase.value, reason or "-")
     update = context.store.save(update.advance(phase, reason=reason))
     tidy(context, update)
     return update
+
+
+def complete(context: Context, update: Update) -> tuple[Update, str]:
+    """
+    After a failure, let the package manager finish, and have the service run as before. Idempotent.
+
+    The host is then as it would be without this extension. Return the record, and what was done.
+    """
+    if update.kind != "update" or update.of_extension or update.of_build or update.by_boot:
+        return update, ""
+    said = []
+    try:
+        been = {row.phase for row in context.store.history(update.id)}
+        if been & {phase.value for phase in CHANGING}:
+            said = [_finish_packages(context, update), _start(context, update)]
+    except SafeUpdateError as err:
+        log.error("update %s: the host may be left half done: %s", update.id, err)
+    done = replace(update, progress=replace(update.progress, completed=True))
+    return done, " ".join(filter(None, said))
+
+
+def _finish_packages(context: Context, update: Update) -> str:
+    own = sorted({*update.versions_from, *update.versions_to})
+    context.let_manager_end()
+    broken = context.unfinished(own)
+    if not broken:
+        return ""
+    now, left = context.repair(own)
+    names = ", ".join(broken)
+    if left:
+        return f"The package manager cannot complete {', '.join(left)} either."
+    versions = ", ".join(f"{name} {version}" for name, version in sorted(now.items()))
+    return f"The package manager has completed {names} since (installed: {versions})."
+
+
+def _start(context: Context, update: Update) -> str:
+    """Start the service if it ran before and has been stopped since."""
+    if not update.ran_before or context.services.state(context.unit).running:
+        return ""
+    context.services.start(context.unit)
+    return f"{context.unit} was started."
+
+
+def _sentences(reason: str, more: str) -> str:
+    return f"{reason.removesuffix('.')}. {more}" if more else reason
 
 
 def clean(context: Context, update: Update) -> None:

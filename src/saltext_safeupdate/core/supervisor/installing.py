@@ -77,6 +77,10 @@ def _after_crash(context: Context, update: Update) -> Update:
     """Wait for the package manager of the job that died while it installed, then take over."""
     left: list[str] = []
     now = update.versions_from
+    if update.progress.again:
+        # Whatever is in place by now, the configuration may not be: and no version is to blame.
+        what = "The run was ended while it removed packages and installed them again."
+        return rollback.begin(context, replace(update, versions_to=now), what)
     if context.installer is not None:
         now, left = context.repair(list(update.versions_from))
         if now == update.versions_from and not left:

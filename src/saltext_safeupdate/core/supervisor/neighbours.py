@@ -134,6 +134,10 @@ class _Inhibitors:
         for each in (*self.units, unit):
             self.own.inhibit(each)
 
+    def resume(self, unit: str) -> None:
+        for each in (*self.units, unit):
+            self.own.resume(each)
+
     def release(self, unit: str) -> None:
         for each in (*self.units, unit):
             self.own.release(each)
@@ -153,8 +157,9 @@ def restart(context: Context, update: Update) -> tuple[Update, str]:
     """
     if not context.neighbours:
         return update, ""
-    update = _note(context, update)
+    # It may give them another start.
     context.inhibitor.release(context.unit)
+    update = _note(context, update)
     for each in _ran(context, update):
         other_units.renew(context, each.unit, update.progress.others[each.config])
     return update, comes_up(context, update)

@@ -6,8 +6,8 @@ The protocol, in the process of the job that makes the change:
 1. It takes the ``update`` lock, or fails with an error that names the holder.
 2. It writes a record and starts the supervisor, which takes the ``drain`` lock: no new job starts.
 3. It takes the ``jobs`` lock exclusively: every other job has ended and sent its return.
-4. The old packages are secured, the watchdog is armed, the service refuses to stop or restart,
-   and the old code stays readable.
+4. The old packages are secured, the watchdog is armed, a restart of the service by a scriptlet
+   leaves its processes alone, and the old code stays readable.
 5. The caller makes the change.
 6. The record becomes ``delivering`` and the ``update`` lock goes to the supervisor. This process
    keeps the ``jobs`` lock until it has ended. Then the supervisor restarts the minion.
@@ -21,13 +21,13 @@ If a process dies on the way, the kernel releases its locks. The supervisor, whi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from ..errors import SafeUpdateError
 from ..generations import own_tree
-from ..host import copy_names, processes
+from ..host import backup, backup_paths, copy_names, processes
 from ..host.locks import Lock
 from ..host.service import Inhibitor
 from ..record.parts import Progress
@@ -38,6 +38,12 @@ from .context import mixed
 from .initiator import Initiator
 
 T = TypeVar("T")
+
+_NO_WAY_BACK = (
+    "{again} would be removed and installed again, and there is no way back if the installation "
+    "fails: {why}. Nothing was changed. Have a repository offer the installed version, or leave "
+    "out the removal."
+)
 
 
 class PostponedError(SafeUpdateError):
@@ -69,19 +75,21 @@ class QuietTransaction:
         jid: str = "",
         reason: str = "",
         failure: Callable[[T], str] = lambda result: "",
+        again: Sequence[str] = (),
     ) -> T:
         """
         Run *work* while nothing else runs, and leave the restart to the supervisor.
 
         *jobs* and *packages* are this job's shares of the locks of these names. *failure* returns
-        from the result why *work* did not do its job, or an empty text. If *work* changed nothing,
+        from the result why *work* did not do its job, or an empty text. *again* are the packages
+        that *work* removes and installs again, which takes a way back. If *work* changed nothing,
         nothing restarts. Raise LockHeldError, PostponedError, RecordError or CommandError, each
         before anything has changed. An error of *work* passes through.
         """
         by = self.by
         beside = beside_jobs.whose(by, by.installation.roots, by.others, {}, {})
         self._record, lock = asking.begin(
-            by, "update", jid, reason, progress=Progress(beside=beside)
+            by, "update", jid, reason, progress=Progress(beside=beside, again=tuple(again))
         )
         try:
             if beside:
@@ -154,6 +162,13 @@ class QuietTransaction:
     def _install(self, work: Callable[[], T], failure: Callable[[T], str]) -> T:
         by = self.by
         try:
+            if self._record.progress.again and not self._record.has_way_back:
+                raise SafeUpdateError(
+                    _NO_WAY_BACK.format(
+                        again=", ".join(self._record.progress.again),
+                        why=self._record.way_back.missing or "not known",
+                    )
+                )
             self._record = no_return.passed(by.store, by.revisions, self._record, by.arm)
         except (SafeUpdateError, OSError) as err:
             self._advance(Phase.FAILED, reason=str(err))
@@ -162,6 +177,8 @@ class QuietTransaction:
             self._inhibitor.inhibit(by.settings.service)
             self._read_from(self._copies())
             result = work()
+            if self._record.progress.again:
+                self._keep_configuration()
         except (SystemExit, KeyboardInterrupt):
             # This process is being ended. The package manager may not be: the supervisor waits
             # for it.
@@ -172,6 +189,13 @@ class QuietTransaction:
         self._settle(failure=failure(result))
         return result
 
+    def _keep_configuration(self) -> None:
+        """Put back what the removal of a package has taken of the minion's configuration."""
+        way_back = self._record.way_back
+        if way_back.backup:
+            before = backup.load(way_back.backup)
+            backup.restore(before, grows=backup_paths.followed(way_back.paths))
+
     def _settle(self, *, failure: str) -> None:
         """
         Record the result of the change. Without another version on disk, nothing restarts: a
@@ -180,7 +204,10 @@ class QuietTransaction:
         by, own = self.by, self.by.installation.own
         after = by.versions()
         unfinished = by.manager.unfinished(own) if by.manager and own else []
-        changed = after != self._record.versions_from
+        again = self._record.progress.again
+        unfinished += [name for name in again if name not in after]
+        # Packages that were installed again have other files, also in the same version.
+        changed = after != self._record.versions_from or bool(again and not failure)
         if failure and by.manager and not changed and not unfinished:
             # It was killed before its database knew: the minion would run from a mixture of both.
             unfinished = mixed(by.manager, self._record)

@@ -71,6 +71,7 @@ def repair(context: Context, update: Update) -> Update:
     now, left = context.repair(list(update.versions_from))
     if now == update.versions_from and not left:
         left = context.mixed(update)
+    left += [name for name in update.progress.again if name not in now]
     return context.store.save(
         update.advance(
             Phase.STEPPING,
@@ -90,7 +91,7 @@ def step(context: Context, update: Update) -> Update:
     problem = bring_along(context, update)
     if problem or update.progress.unfinished:
         problem = problem or update.reason
-        if update.has_way_back and not stays_down(context, update):
+        if update.has_way_back and (update.progress.again or not stays_down(context, update)):
             return rollback.begin(context, update, problem)
     update, problem = steps.run(context, update)
     if problem and update.has_way_back:

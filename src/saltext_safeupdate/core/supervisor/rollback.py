@@ -102,7 +102,7 @@ def _through_packages(context: Context, update: Update) -> tuple[Update, str]:
         _stop(context, update)
         update = servers.stop(context, neighbours.stop(context, update), at_once=True)
         # No scriptlet starts it before everything is in place.
-        context.inhibitor.inhibit(unit)
+        _inhibit(context)
         newer = _put_back(context, update)
         update = servers.note_again(context, update)
         bring_along(context, update)
@@ -146,7 +146,7 @@ def _below_the_old_one(context: Context, update: Update) -> tuple[Update, str]:
         # They may have been started already.
         context.inhibitor.release(context.unit)
         update = servers.stop(context, update, at_once=True)
-    context.inhibitor.inhibit(context.unit)
+    _inhibit(context)
     newer = _put_back(context, update)
     update = servers.note_again(context, update)
     bring_along(context, update)
@@ -234,6 +234,14 @@ def _stop(context: Context, update: Update) -> None:
             # Its packages are put back nevertheless: it is restarted at the end.
             log.error("%s could not be stopped: %s", unit, err)
     remove(bypass)
+
+
+def _inhibit(context: Context) -> None:
+    try:
+        context.inhibitor.inhibit(context.unit)
+    except (CommandError, OSError) as err:
+        # A minion that a scriptlet starts too early is restarted at the end.
+        log.error("%s", err)
 
 
 def _put_back(context: Context, update: Update) -> str:

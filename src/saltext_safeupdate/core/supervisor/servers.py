@@ -90,8 +90,9 @@ def restart(context: Context, update: Update) -> tuple[Update, str]:
     """
     if not update.code.servers:
         return update, ""
-    update = _note(context, update)
+    # It may give them another start.
     context.inhibitor.release(context.unit)
+    update = _note(context, update)
     problem = ""
     for each in _ran(update):
         other_units.renew(context, each.unit, update.progress.servers[each.unit])
@@ -120,9 +121,11 @@ def note_again(context: Context, update: Update) -> Update:
     """
     Record the start that runs now, if it is another one than the start that has to end.
 
-    Somebody may start a daemon while packages change, as a dependency of another unit: systemd does
-    not refuse such a start. That process has old and new code in it.
+    Scriptlets of packages, and other people, may start or restart a daemon while packages change.
     """
+    if not _ran(update):
+        return update
+    context.inhibitor.resume(context.unit)
     found = dict(update.progress.servers)
     for each in _ran(update):
         state = context.services.state(each.unit)

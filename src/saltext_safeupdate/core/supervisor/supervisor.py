@@ -120,6 +120,10 @@ def _to_its_end(context: Context, update: Update) -> Update:
     if not update.phase.final:
         return _carry_on(context, update)
     ending.clean(context, update)
+    if update.may_be_half_done:
+        # It has failed in a job, or under an earlier version of this extension.
+        done, _ = ending.complete(context, update)
+        update = context.store.save(done)
     ending.tidy(context, update)
     return update
 

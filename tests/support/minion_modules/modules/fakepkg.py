@@ -151,7 +151,14 @@ def hold(name=None, pkgs=None, **kwargs):
 
 
 def unhold(name=None, pkgs=None, **kwargs):
-    return {}
+    database = _database()
+    names = [found for found, _ in _targets(name, pkgs, None)]
+    database.update(locked=sorted({*database.load()["locked"]}.difference(names)))
+    database.note("unhold", *names)
+    return {
+        found: {"name": found, "result": True, "comment": "released", "changes": {"new": ""}}
+        for found in names
+    }
 
 
 def list_holds(full=False, **kwargs):

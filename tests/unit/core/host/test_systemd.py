@@ -1,4 +1,3 @@
-import os
 import pathlib
 
 import pytest
@@ -190,52 +189,6 @@ def test_a_unit_that_failed_often_may_start_again():
     systemd, run = _systemd({reset: (1, "", "not loaded"), start: OK})
     systemd.start(UNIT)
     assert run.calls == [reset, start]
-
-
-def test_inhibit_and_release_leave_nothing(tmp_path):
-    systemd, run = _systemd({RELOAD: OK}, tmp_path)
-    systemd.inhibit(UNIT)
-    systemd.inhibit(UNIT)
-    file = tmp_path / "salt-minion.service.d" / "50-safeupdate-quiet.conf"
-    assert "\n[Unit]\nRefuseManualStart=yes\nRefuseManualStop=yes\n" in file.read_text()
-    assert os.stat(file).st_mode & 0o777 == 0o644
-    assert systemd.inhibited(UNIT)
-    systemd.release(UNIT)
-    assert not systemd.inhibited(UNIT)
-    assert list(tmp_path.iterdir()) == []
-    assert run.calls == [RELOAD] * 3
-
-
-@pytest.mark.parametrize(
-    ("said", "reloads"),
-    [
-        ("RefuseManualStart=no\nRefuseManualStop=yes\nNeedDaemonReload=no\n", 1),
-        ("RefuseManualStart=no\nRefuseManualStop=no\nNeedDaemonReload=yes\n", 1),
-        ("RefuseManualStart=no\nRefuseManualStop=no\nNeedDaemonReload=no\n", 0),
-    ],
-    ids=["after a crash that removed the file only", "another change", "nothing was inhibited"],
-)
-def test_release_tells_systemd_only_what_it_does_not_know(tmp_path, said, reloads):
-    properties = "--property=RefuseManualStart,RefuseManualStop,NeedDaemonReload"
-    show = ("systemctl", "show", properties, "--", "salt-minion.service")
-    systemd, run = _systemd({RELOAD: OK, show: (0, said, "")}, tmp_path)
-    systemd.release(UNIT)
-    assert run.calls == [show] + [RELOAD] * reloads
-
-
-def test_release_leaves_the_drop_ins_of_others(tmp_path):
-    systemd, _ = _systemd({RELOAD: OK}, tmp_path)
-    systemd.inhibit(UNIT)
-    other = tmp_path / "salt-minion.service.d" / "other.conf"
-    other.write_text("")
-    systemd.release(UNIT)
-    assert other.exists()
-
-
-def test_a_unit_of_another_type_keeps_its_name(tmp_path):
-    systemd, _ = _systemd({RELOAD: OK}, tmp_path)
-    systemd.inhibit("salt.target")
-    assert (tmp_path / "salt.target.d").is_dir()
 
 
 def test_the_file_of_a_unit():

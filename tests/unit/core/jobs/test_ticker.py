@@ -1,6 +1,7 @@
 """One look of the engine: what it sends, starts, reports, and leaves for later."""
 
 import os
+from dataclasses import replace
 
 import pytest
 
@@ -15,7 +16,7 @@ from saltext_safeupdate.core.jobs.recovery import MOST_STARTS
 from saltext_safeupdate.core.jobs.suspension import SUSPENDED, Suspension, Suspensions
 from saltext_safeupdate.core.jobs.ticker import Ticker
 from saltext_safeupdate.core.record.facts import STEPS_BEGUN, Begun
-from saltext_safeupdate.core.record.parts import Boot
+from saltext_safeupdate.core.record.parts import Boot, Progress
 from saltext_safeupdate.core.record.phase import Phase
 from saltext_safeupdate.core.record.store import Store
 from saltext_safeupdate.core.record.update import Update
@@ -178,7 +179,7 @@ def test_it_has_nothing_to_do_when_all_is_delivered(world):
 def test_an_update_is_something_to_do(world, what):
     assert _is_at_rest(world) == (True, True)
     lock = locks.Lock(world.settings.run_dir, "supervisor")
-    phase = Phase.WAITING if what == "orphan" else Phase.FAILED
+    phase = Phase.WAITING if what == "orphan" else Phase.COMMITTED
     if what == "supervisor":
         assert lock.try_exclusive()
     else:
@@ -516,6 +517,23 @@ def test_one_that_has_ended_and_left_steps_half_way_gets_one_as_well(world):
     world.tick(11)
     world.tick(11)
     assert world.launched == 1
+
+
+@pytest.mark.parametrize("completed", [True, False])
+def test_a_failed_update_gets_a_supervisor_once_to_look_what_it_left(world, completed):
+    progress = Progress(completed=completed)
+    failed = Update(id="u1", kind="update", phase=Phase.FAILED, created=1.0, progress=progress)
+    world.store.save(failed)
+    for _ in range(20):
+        world.tick()
+        world.now += 5
+    assert (world.launched > 0) is not completed
+    world.store.save(replace(failed, progress=Progress(completed=True)))
+    launched = world.launched
+    for _ in range(20):
+        world.tick()
+        world.now += 5
+    assert world.launched == launched
 
 
 @pytest.mark.parametrize("boot", ["this", "another"])

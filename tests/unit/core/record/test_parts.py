@@ -70,6 +70,7 @@ FULL = {
         delay=7.0,
         silent=True,
         beside=("5",),
+        completed=True,
     ),
     "former": Former(
         pid=5, invocation="i", report=1.0, process="5", took=2.0, hooked=False, noted="b:7"

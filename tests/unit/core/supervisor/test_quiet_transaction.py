@@ -205,6 +205,77 @@ def test_half_done_with_the_old_version_in_place_restarts_nothing(host, failure)
     host.assert_at_peace()
 
 
+class TestRemovedAndInstalledAgain:
+    """A change that removes own packages and installs them again ends with a minion."""
+
+    @pytest.fixture
+    def config(self, tmp_path):
+        """A file of the minion's configuration that goes with its package."""
+        path = tmp_path / "minion.conf"
+        path.write_text("master: mine\n")
+        return path
+
+    def _swap(self, host, config, installs, **given):
+        def work():
+            host.packages.versions.clear()
+            config.unlink()
+            installs()
+            return "" if host.packages.versions else "exit status 100"
+
+        transaction = host.transaction(backup_paths=(str(config),), **given)
+        transaction.change(work, host.job(), again=["salt-minion"], failure=lambda result: result)
+
+    def _went_back(self, host, config):
+        host.all_die()
+        host.supervise()
+        assert host.last.phase is Phase.ROLLED_BACK
+        assert host.packages.versions == OLD
+        assert config.read_text() == "master: mine\n"
+        assert host.services.active == "active"
+        # No version is to blame.
+        assert host.store.quarantined() == []
+        host.assert_at_peace()
+
+    @pytest.mark.parametrize("versions", [OLD, NEW], ids=["same", "another"])
+    def test_it_restarts_with_the_configuration_of_before(self, host, config, versions):
+        self._swap(host, config, lambda: host.packages.versions.update(versions))
+        assert host.last.phase is Phase.DELIVERING
+        assert config.read_text() == "master: mine\n"
+        host.all_die()
+        host.supervise()
+        assert host.last.phase is Phase.COMMITTED
+        assert host.restarts() == ["restart"]
+        host.assert_at_peace()
+
+    def test_it_goes_back_if_the_installation_failed(self, host, config):
+        self._swap(host, config, lambda: None)
+        assert host.last.reason == "half done: salt-minion (exit status 100)"
+        self._went_back(host, config)
+
+    @pytest.mark.parametrize("versions", [{}, OLD, NEW], ids=["none", "same", "another"])
+    def test_it_goes_back_if_the_job_was_killed_in_it(self, host, config, versions):
+        store = host.dying(0, "after")
+
+        def killed():
+            host.packages.versions.update(versions)
+            store.die()
+
+        with pytest.raises(Killed):
+            self._swap(host, config, killed, store=store)
+        self._went_back(host, config)
+
+    def test_without_a_way_back_nothing_is_removed(self, host, config):
+        host.packages.secures = False
+        with pytest.raises(SafeUpdateError, match="no way back if the installation fails"):
+            self._swap(host, config, lambda: pytest.fail("removed"))
+        assert host.last.phase is Phase.FAILED
+        assert (host.packages.versions, config.exists()) == (OLD, True)
+        host.all_die()
+        host.supervise()
+        assert host.restarts() == []
+        host.assert_at_peace()
+
+
 def test_the_update_lock_is_held_by_somebody_else(host):
     host.record(Phase.INSTALLING, jid="777")
     holder = locks.acquire(host.settings.run_dir, "update", "")

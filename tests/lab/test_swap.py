@@ -1,0 +1,147 @@
+"""
+Runs whose states remove the minion's own packages and install them, against real daemons.
+
+What plain Salt 3007.15 does, seen in the same containers:
+
+| Run | Plain Salt on apt |
+| --- | --- |
+| removed, then installed | PLAIN |
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from devtools.lab.container import Lab
+from devtools.lab.rpm_recipes import OFFERED, REPOSITORY, UPSTREAM
+from tests.lab.engine import NEW, OLD, QUICK, EngineScene, deb
+from tests.lab.rpm import RpmScene, installed
+from tests.lab.scene import state
+
+FRONT_ENDS = ("apt", "dnf", pytest.param("zypper", marks=pytest.mark.soak))
+LATER = [{"order": "last"}]
+
+
+@pytest.fixture(scope="module", params=FRONT_ENDS)
+def scene(lab: Lab, site: Path, request: pytest.FixtureRequest) -> Iterator[EngineScene]:
+    """One minion for all of these runs: each leaves one that works."""
+    if request.param == "apt":
+        made = EngineScene(lab, site, OLD, offers=[deb(OLD), deb(NEW)], config=QUICK)
+    else:
+        made = RpmScene(
+            lab, site, OLD, offers=OFFERED[UPSTREAM], config=QUICK, front_end=request.param
+        )
+    try:
+        made.up()
+        yield made
+    finally:
+        made.down()
+
+
+@pytest.fixture(autouse=True)
+def _told(scene: EngineScene, request: pytest.FixtureRequest) -> Iterator[None]:
+    yield
+    scene.tell_of(request.node)
+
+
+def _own(scene: EngineScene) -> list[str]:
+    return sorted(scene.call("safeupdate.revisions")["active"])
+
+
+def _exact(scene: EngineScene, version: str) -> str:
+    """Return what the package manager calls the version."""
+    return installed(version) if isinstance(scene, RpmScene) else version
+
+
+def _files(scene: EngineScene, version: str) -> list[dict[str, str]]:
+    """Return the package files of a version, as ``sources`` names them."""
+    return [{name: _file(scene, name, _exact(scene, version))} for name in _own(scene)]
+
+
+def _file(scene: EngineScene, name: str, exact: str) -> str:
+    if isinstance(scene, RpmScene):
+        pattern = f"{name}-{exact}.*.rpm"
+        return scene.container.run(["find", "-L", REPOSITORY, "-name", pattern]).stdout.split()[0]
+    said = scene.container.run(["apt-cache", "show", f"{name}={exact}"]).stdout
+    (path,) = {line.split()[1] for line in said.splitlines() if line.startswith("Filename:")}
+    return f"/srv/repo/{path}"
+
+
+def _gone(scene: EngineScene, function: str = "removed") -> dict[str, Any]:
+    return {f"pkg.{function}": [{"pkgs": _own(scene)}]}
+
+
+def _here(scene: EngineScene, version: str) -> dict[str, Any]:
+    exact = _exact(scene, version)
+    return {"pkg.installed": [{"pkgs": [{name: exact} for name in _own(scene)]}]}
+
+
+def _apply(scene: EngineScene, **states: Any) -> dict[str, Any]:
+    """Apply the states in this order; return the results by ID."""
+    content = {**states, "after": {"cmd.run": [{"name": "echo after"}]}}
+    scene.sls("swap", json.dumps(content))
+    ran = scene.returned(scene.publish("state.apply", "swap"))["return"]
+    found = {name: state(ran, name) for name in content}
+    assert found["after"]["result"] is True
+    return found
+
+
+def _swapped(scene: EngineScene, version: str, **states: Any) -> None:
+    """The run is complete, and the minion of that version answers; nothing is left over."""
+    before, pid = scene.record().get("id"), scene.pid()
+    ran = _apply(scene, **states)
+    assert [name for name, each in ran.items() if each["result"] is not True] == [], ran
+    record = scene.wait_end()
+    assert record["id"] != before
+    assert record["phase"] == "committed", record
+    scene.assert_runs(_exact(scene, version))
+    assert scene.pid() not in ("0", pid)
+
+
+def test_removed_and_installed(scene: EngineScene) -> None:
+    _swapped(scene, OLD, gone=_gone(scene), here=_here(scene, OLD))
+
+
+def test_purged_and_the_latest_installed(scene: EngineScene) -> None:
+    """Its configuration and its keys stay: else it would not answer."""
+    here = {"pkg.latest": [{"pkgs": _own(scene)}, {"refresh": True}]}
+    _swapped(scene, NEW, gone=_gone(scene, "purged"), here=here)
+
+
+def test_removed_and_installed_from_files_of_an_older_version(scene: EngineScene) -> None:
+    here = {"pkg.installed": [{"sources": _files(scene, OLD)}]}
+    _swapped(scene, OLD, gone=_gone(scene), here=here)
+
+
+def test_written_in_the_other_order(scene: EngineScene) -> None:
+    (function, arguments), *_ = _here(scene, OLD).items()
+    _swapped(scene, OLD, here={function: [*arguments, *LATER]}, gone=_gone(scene))
+
+
+def test_removed_by_a_function(scene: EngineScene) -> None:
+    gone = {"module.run": [{"pkg.remove": [{"pkgs": _own(scene)}]}]}
+    _swapped(scene, NEW, gone=gone, here=_here(scene, NEW))
+
+
+def test_what_is_not_on_offer_changes_nothing(scene: EngineScene) -> None:
+    before, pid, version = scene.record().get("id"), scene.pid(), scene.version()
+    ran = _apply(scene, gone=_gone(scene), here=_here(scene, "3009.9"))
+    for name in ("gone", "here"):
+        assert ran[name]["result"] is False
+        assert "Nothing was changed" in ran[name]["comment"]
+    assert (scene.record().get("id"), scene.pid(), scene.version()) == (before, pid, version)
+    assert scene.leftovers() == []
+
+
+def test_removed_as_the_last_word(scene: EngineScene) -> None:
+    """The only one of them that leaves no minion: it was asked for."""
+    ran = _apply(scene, here=_here(scene, OLD), gone=_gone(scene))
+    assert ran["gone"]["result"] is True, ran
+    assert scene.wait_end()["phase"] == "committed"
+    assert scene.container.service(f"{scene.unit}.service")["MainPID"] == "0"
+    assert not scene.container.exists(f"/usr/bin/{scene.call_program}")
