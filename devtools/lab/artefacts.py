@@ -54,7 +54,7 @@ class LabCache:
             for job in [pool.submit(self.tree, v) for v in venvs.SERIES]:
                 job.result()
             jobs: list[Future[Any]] = [pool.submit(self.files, name) for name in DEBS]
-            jobs += [pool.submit(self.layer, version) for version in venvs.SERIES]
+            jobs += [pool.submit(self.layer, installed) for installed in recipes.FIRST]
             jobs += [pool.submit(self.debs, version) for version in VERSIONS]
             jobs.append(pool.submit(self.browser))
             for packaging, versions in rpm_recipes.FIRST.items():

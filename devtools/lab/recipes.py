@@ -165,6 +165,14 @@ class Installed:
         return "-".join([self.version, *parts, *self.more])
 
 
+# These are built first; the others when a test asks for them.
+FIRST = (
+    *(Installed(version) for version in SERIES),
+    Installed(SERIES[-1], MASTER_PACKAGES),
+    Installed(SERIES[-2], more=("needrestart",)),
+)
+
+
 def deb_file(package: str, version: str) -> str:
     """Return the name of the file of one of Salt's packages."""
     return f"{package}_{version}_amd64.deb"
