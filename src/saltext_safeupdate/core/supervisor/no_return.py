@@ -26,8 +26,8 @@ def passed(
     so no other job runs.
 
     *arm* makes sure that a supervisor continues the update, whichever process dies; it gets the
-    linked copies of the old code by their directories. *manager* installs packages. Raise SafeUpdateError or OSError before
-    anything has changed.
+    linked copies of the old code by their directories. *manager* is the package manager of the
+    host. Raise SafeUpdateError or OSError before anything has changed.
     """
     for problem, fix in marks.foreign(manager.marks if manager is not None else ()):
         # Others may have made it since the pre-flight.
