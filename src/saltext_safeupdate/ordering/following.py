@@ -159,7 +159,7 @@ class Following:
 
     @staticmethod
     def again(pending: Iterable[Pending]) -> frozenset[str]:
-        """Return the own packages that the deferred states remove, and have installed in the end."""
+        """Return the own packages that deferred states remove, and have installed in the end."""
         gone: set[str] = set()
         back: set[str] = set()
         for entry in pending:
