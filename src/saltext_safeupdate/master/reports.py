@@ -43,10 +43,7 @@ def write_report(
     """
     target = _target(path)
     if closed := rights.unwritable([target]):
-        raise InputError(
-            f"{closed} {target} was not written. Give a path in a directory that this user may "
-            "write to."
-        )
+        raise InputError(f"{closed} {target} was not written. Give a path where it may write.")
     if _is_other_file(target, report.MARK.encode()) and not force:
         raise InputError(
             f"{target} is there and is no report, so it was left alone. Give another path, or "
