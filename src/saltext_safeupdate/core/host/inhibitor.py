@@ -175,7 +175,7 @@ class UnitInhibitor:
         if removed or self._is_known(unit):
             self._reload()
         if removed:
-            holder = f"{_HOLDER.format(unit=_full(unit))}.service"
+            holder = _HOLDER.format(unit=_full(unit))
             self._run(("systemctl", "--no-block", "stop", holder), timeout=_TIMEOUT, ok=None)
 
     def program(self, unit: str) -> str | None:

@@ -26,10 +26,13 @@ class System:
         self.theirs = {"PIDFile": "", "KillMode": "mixed"}
         self.known, self.can_start = False, True
         self.calls = []
+        self.began, self.stopped = [], []
 
     def __call__(self, argv, *, timeout, ok=(0,)):
         self.calls.append(argv[1] if argv[0] == "systemctl" else argv[0])
         said, failed = "", False
+        self.began += [word.partition("=")[2] for word in argv if word.startswith("--unit=")]
+        self.stopped += argv[-1:] if "stop" in argv else ()
         if argv[1] == "show":
             names = argv[2].partition("=")[2].split(",")
             said = "".join(f"{name}={self._value(name)}\n" for name in names)
@@ -161,6 +164,8 @@ def test_temporary_files_of_its_own_outlive_a_stop(made, private, held):
     system, inhibitor = made(os.getpid(), PrivateTmp=private)
     inhibitor.inhibit(UNIT)
     assert system.calls.count("systemd-run") == held
+    inhibitor.release(UNIT)
+    assert set(system.began) <= set(system.stopped)
 
 
 @pytest.mark.parametrize("patient", [True, False], ids=["ends by itself", "is killed"])

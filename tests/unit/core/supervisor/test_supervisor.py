@@ -115,6 +115,16 @@ def test_a_return_that_never_arrives_delays_the_restart_by_a_bounded_time(host):
     assert host.last.phase is Phase.COMMITTED
 
 
+def test_a_return_is_not_waited_for_if_the_minion_was_killed_meanwhile(host):
+    _installed(host)
+    host.ledger.add_undelivered("2026:1", jid="2026", fun="state.apply", master="m", payload=b"x")
+    host.engine = False
+    host.services.report = lambda: (setattr(host, "engine", True), host.report())
+    host.supervise()
+    assert host.clock.passed < 60
+    assert host.last.phase is Phase.COMMITTED
+
+
 class TestServiceState:
     """After the update the unit is what it was before, whatever packages did to it."""
 
