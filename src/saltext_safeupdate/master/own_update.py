@@ -9,6 +9,7 @@ from typing import Any
 import salt
 
 from ..core.errors import InputError, SafeUpdateError, one_line
+from ..core.host import rights
 from ..core.host.minions import registered
 from ..core.settings import Settings
 from . import questions, targets
@@ -83,11 +84,16 @@ def _beside(registry: str) -> str:
             f"{', '.join(sorted(found))}. {_NOTHING} Name one of them with 'minion': they are all "
             "updated at once."
         )
+    if not os.access(registry, os.R_OK | os.X_OK, effective_ids=True):
+        raise InputError(
+            f"The user {rights.user()} of this process may not read {registry}, where the minions "
+            f"of this host are noted, or it is not there. {_NOTHING} Name the minion of this host "
+            "with 'minion': 'salt-call --local grains.get id', as root, says its ID."
+        )
     raise InputError(
-        "No minion with this extension runs on this host from the packages of this master, or this "
-        f"user may not see it, so nobody could update it. {_NOTHING} Install and set up a minion "
-        "here, or call this as root; if one is here whose 'safeupdate:registry_dir' is another, "
-        "name it with 'minion'."
+        "No minion with this extension runs on this host from the packages of this master, so "
+        f"nobody could update it. {_NOTHING} Install and set up a minion here; if one is here "
+        "whose 'safeupdate:registry_dir' is another, name it with 'minion'."
     )
 
 

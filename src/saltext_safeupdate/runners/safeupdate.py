@@ -152,6 +152,8 @@ def setup(window=3600, config_file=None, test=False):
         Whether to show only what would be changed. Defaults to ``False``.
 
     :raises CommandExecutionError: if the master cannot be set up without taking something away.
+    :raises CommandExecutionError: if the user of the master may not write to a directory. Then
+        nothing is written, and the error has the command that lets this user.
     """
     from saltext_safeupdate.admin.setup import master_set_up
     from saltext_safeupdate.master import hooks
@@ -729,13 +731,14 @@ def report(rollout, path, public=False, force=False, zone="UTC"):
 
     .. code-block:: bash
 
-        salt-run safeupdate.report 20261122-061503-9f3a /root/rollout.html
+        salt-run safeupdate.report 20261122-061503-9f3a /var/tmp/rollout.html
 
     rollout
         The name of the rollout.
 
     path
-        The file. An existing report is replaced.
+        The file. An existing report is replaced. The user of the master has to be allowed to write
+        to its directory, as in ``/var/tmp``.
 
     public
         Let all users of the host read the file. Defaults to ``False``: only the user that
@@ -1061,7 +1064,8 @@ def update_master(version, minion=None, when="idle", allow_downgrade=False, test
         Whether to return only the plan of the minion. Defaults to ``False``.
 
     :raises CommandExecutionError: if no minion of this host runs from the packages of this master,
-        several do and none is named, or its key is not accepted here. Then nothing is changed.
+        several do and none is named, or its key is not accepted here. Then nothing is changed. A
+        master that does not run as root may not see the minions of its host: name one then.
     :raises CommandExecutionError: if something prevents the update, or the minion refuses it.
     :raises CommandExecutionError: if the minion does not answer, or the engine
         ``safeupdate_redeliver`` of this master is not configured or does not run.
