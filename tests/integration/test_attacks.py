@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 from saltext_safeupdate.master import questions, targets
 from saltext_safeupdate.master.store import Store
-from tests.integration.conftest import MASTER
+from tests.integration.conftest import MASTER, PackagedMaster
 from tests.support.raw_minion import QUERY, HonestMinion, RawMinion, without_a_key
 from tests.support.waiting import wait_for
 
@@ -123,6 +123,7 @@ def stage(salt_factories, tmp_path_factory):
     os.environ["TZ"] = "America/New_York"
     daemon = salt_factories.salt_master_daemon(
         "attacked",
+        factory_class=PackagedMaster,
         overrides={
             "engines": [{"safeupdate_redeliver": {"window": 600}}],
             "peer": PEERS,

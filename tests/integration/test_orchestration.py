@@ -18,7 +18,7 @@ import salt.utils.json
 import salt.version
 
 from saltext_safeupdate.master.store import Store
-from tests.integration.conftest import MASTER
+from tests.integration.conftest import MASTER, PackagedMaster
 from tests.support.raw_minion import HonestMinion
 from tests.support.waiting import wait_for
 from tests.unit.fleet.world import OLD, Host
@@ -118,7 +118,9 @@ def scene(salt_factories, tmp_path_factory):
         "sharedsecret": SECRET,
         **MASTER,
     }
-    master = salt_factories.salt_master_daemon("orch-master", overrides=overrides)
+    master = salt_factories.salt_master_daemon(
+        "orch-master", factory_class=PackagedMaster, overrides=overrides
+    )
     with master.started():
         made = Scene(master.config.copy(), tmp_path_factory.mktemp("minions"))
         wait_for(lambda: made.run("safeupdate.plan", "*", **QUICK)["success"], "all minions answer")

@@ -13,6 +13,7 @@ import salt.config
 import salt.runner
 from salt.exceptions import SaltClientError
 
+from devtools import as_packaged
 from devtools.master import GRAINS_ONCE
 from saltext_safeupdate.core.record.phase import Phase
 from saltext_safeupdate.core.record.store import Store
@@ -61,10 +62,13 @@ class Daemon:
     def start(self):
         path = os.pathsep.join((str(REPO), os.environ.get("PYTHONPATH", "")))
         self.process = subprocess.Popen(
-            (BIN / self.program, "-c", self.home, "-l", "quiet"),
+            self._as_user([str(BIN / self.program), "-c", str(self.home), "-l", "quiet"]),
             env={**os.environ, "PYTHONPATH": path.rstrip(os.pathsep)},
             stdout=subprocess.DEVNULL,
         )
+
+    def _as_user(self, argv):
+        return argv
 
     def kill(self):
         """End it, and all that it has forked, as a power cut does."""
@@ -89,7 +93,12 @@ class Master(Daemon):
             "peer_run": {".*": ["safeupdate.master_version"]},
             **GRAINS_ONCE,
         }
-        super().__init__("salt-master", home, {**options, **self.ports, **config})
+        options |= {"user": as_packaged.USER, **self.ports}
+        super().__init__("salt-master", home, {**options, **config})
+        as_packaged.give(home)
+
+    def _as_user(self, argv):
+        return as_packaged.as_user(argv)
 
     @property
     def opts(self):
@@ -126,7 +135,9 @@ class Master(Daemon):
 
     def command(self, *words):
         """Return how to call a runner function in a program."""
-        return (BIN / "salt-run", "-c", self.home, "--out", "json", *words)
+        return as_packaged.as_user(
+            [str(BIN / "salt-run"), "-c", str(self.home), "--out", "json", *words]
+        )
 
 
 class Guest(Daemon):
