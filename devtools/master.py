@@ -30,7 +30,8 @@ LOG_TAIL = 4000
 # A master's data about its minions and their jobs, and its files for them.
 KNOWN = ("srv", "pillar", "cache/jobs", "cache/minions", "cache/file_lists", "cache/roots")
 # The directories of its user.
-OWN = ("pki", "cache", "sock", "logs", "ext")
+# In the last one are what Salt keeps nowhere else: queues and tokens.
+OWN = ("pki", "cache", "sock", "logs", "ext", "var")
 KEYS = ("minions", "minions_pre", "minions_denied", "minions_rejected")
 # A process of a master collects grains up to four times, which is most of its start.
 GRAINS_ONCE: Mapping[str, Any] = {"grains_cache": True, "grains_cache_expiration": 86400}

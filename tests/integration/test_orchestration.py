@@ -19,6 +19,7 @@ import salt.version
 
 from saltext_safeupdate.master.store import Store
 from tests.integration.conftest import MASTER, PackagedMaster
+from tests.support.as_user import as_user
 from tests.support.raw_minion import HonestMinion
 from tests.support.waiting import wait_for
 from tests.unit.fleet.world import OLD, Host
@@ -86,8 +87,12 @@ class Scene:
 
     def run(self, fun, *args, **kwargs):
         """Run a runner function here, and return all that Salt says of it."""
-        client = salt.runner.RunnerClient(self.opts.copy())
-        return client.cmd(fun, list(args), kwarg=kwargs, print_event=False, full_return=True)
+
+        def call():
+            client = salt.runner.RunnerClient(self.opts.copy())
+            return client.cmd(fun, list(args), kwarg=kwargs, print_event=False, full_return=True)
+
+        return as_user(call)
 
     def orchestrate(self, name, **pillar):
         """Run an orchestration; return the results of its states by name, in their order."""

@@ -20,6 +20,7 @@ from saltext_safeupdate.core.record.store import Store
 from saltext_safeupdate.master import orders
 
 from . import at_once
+from .as_user import as_user
 from .masters import kill_all
 from .packages import Database
 from .waiting import LONGEST
@@ -106,8 +107,12 @@ class Master(Daemon):
 
     def runner(self, fun, *args, **kwargs):
         """Call a runner function in this process, which costs less than a program."""
-        with salt.runner.RunnerClient(self.opts) as client:
-            return client.cmd(f"safeupdate.{fun}", list(args), kwarg=kwargs, print_event=False)
+
+        def call():
+            with salt.runner.RunnerClient(self.opts) as client:
+                return client.cmd(f"safeupdate.{fun}", list(args), kwarg=kwargs, print_event=False)
+
+        return as_user(call)
 
     def publish(self, minion, fun, *args):
         """Publish a job; return its JID."""
