@@ -220,7 +220,8 @@ class Apt:
         self.verify(files)
         names = [file.package for file in files]
         finished = self.installed(names)
-        for name in self.unfinished(names):
+        left = self.unfinished(names)
+        for name in left:
             finished.pop(name, None)
         todo = [file for file in files if finished.get(file.package) != file.version]
         if not todo:
@@ -239,6 +240,10 @@ class Apt:
                 timeout=_INSTALL_TIMEOUT,
                 env=_NO_QUESTIONS,
             )
+            if left:
+                # The dpkg that was killed has triggered packages that this one has not.
+                pending = ("dpkg", "--force-confold", "--triggers-only", "--pending")
+                self._run(pending, timeout=_REPAIR_TIMEOUT, env=_NO_QUESTIONS, ok=None)
         finally:
             # dpkg forgets the version locks of the packages that it installs.
             self.lock_versions(locked, True)

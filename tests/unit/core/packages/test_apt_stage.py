@@ -163,7 +163,9 @@ def test_what_is_installed_is_not_installed_again(tmp_path, installed, status, i
     file = _staged(tmp_path)
     Apt(run).install([file])
     command = ("dpkg", "--force-confold", "--auto-deconfigure", "--install", "--", file.path)
-    assert run.ran("dpkg") == ([command] if installs else [])
+    pending = ("dpkg", "--force-confold", "--triggers-only", "--pending")
+    after = [pending] if status == "iF " else []
+    assert run.ran("dpkg") == ([command, *after] if installs else [])
     if installs:
         assert run.envs[run.calls.index(command)] == {"DEBIAN_FRONTEND": "noninteractive"}
 
