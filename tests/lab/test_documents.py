@@ -15,9 +15,8 @@ import pytest
 
 from devtools.command import REPO, run
 from devtools.lab.container import Container, Lab, Network
-from devtools.lab.recipes import PREFIX
+from devtools.lab.recipes import MASTER_PACKAGES, PREFIX, Installed
 from saltext_safeupdate import __version__
-from tests.lab import onedir
 from tests.lab.managed import served
 from tests.lab.released import archives, wheel
 from tests.support import documents
@@ -37,6 +36,7 @@ MASTER = {
     "engines_dirs": [ENGINES],
     "engines": [{"beat": {}}],
     "peer_run": {MINION: ["test.arg"]},
+    "user": "root",
 }
 BEAT = """
 import os, time
@@ -45,13 +45,6 @@ def start():
         print(os.getpid(), file=file)
     while True:
         time.sleep(3600)
-"""
-MASTER_UNIT = """\
-[Service]
-Type=notify
-ExecStart=/usr/bin/salt-master
-[Install]
-WantedBy=multi-user.target
 """
 # The file roots, and how a wheel is built into them if there is no release.
 FILES = "/srv/salt"
@@ -80,25 +73,17 @@ class Hosts:
     def __init__(self, lab: Lab) -> None:
         self.network = network = Network(lab)
         self.typed: set[str] = set()
-        layers = [onedir.layer(lab, NEW, master=True)]
-        self.master = lab.container(NEW, network=network, extra_layers=layers)
+        self.master = lab.container(Installed(NEW, MASTER_PACKAGES), network=network)
         offers = [f"salt-minion_{OLD}", f"salt-minion_{NEW}", "nginx_1.22.1"]
-        layers = [onedir.layer(lab, OLD)]
-        self.minion = lab.container(OLD, network=network, offers=offers, extra_layers=layers)
+        self.minion = lab.container(OLD, network=network, offers=offers)
         upper = self.master.dir / "up"
-        units = upper / "etc/systemd/system"
-        (units / "multi-user.target.wants").mkdir(parents=True)
-        # What upstream's salt-master package adds to the tree, which all of its packages share.
-        (units / "salt-master.service").write_text(MASTER_UNIT)
-        (units / "multi-user.target.wants/salt-master.service").symlink_to("../salt-master.service")
-        (units / "salt-minion.service").symlink_to("/dev/null")
         source = upper / "root/source"
         source.mkdir(parents=True)
         built = archives(lab, lab.run_dir.path / f"release{lab.run_dir.number()}")
         self.wheel = wheel(built)
         unpack = ["tar", "--extract", "--strip-components=1", "--file", str(built)]
         run([*unpack, "--directory", str(source)], timeout=60)
-        self.master.write("/etc/salt/master", json.dumps(MASTER))
+        self.master.write("/etc/salt/master.d/here.conf", json.dumps(MASTER))
         self.master.write(f"{ENGINES}/beat.py", BEAT)
         (upper / "srv/salt").mkdir(parents=True)
         config = {"id": MINION, "master": "127.0.0.1", "acceptance_wait_time": 1}

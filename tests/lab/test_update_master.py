@@ -11,7 +11,7 @@ import pytest
 
 from devtools.experiment import MASTER_CONFIG, MINION, extension_layer, minion_config
 from devtools.lab.container import Container, Lab, Network
-from devtools.lab.recipes import FAULT_FILE, PREFIX
+from devtools.lab.recipes import FAULT_FILE, PREFIX, Installed
 from devtools.master import GRAINS_ONCE
 from tests.lab.load import Load
 from tests.lab.scene import FINAL, SET_UP, STATE_DIR, TELLS, database_state
@@ -21,17 +21,8 @@ OLD, NEW = "3007.15", "3008.3"
 # It does what is in FAULT_FILE when it is configured.
 FAULTY = f"{NEW}+faulty"
 UNITS = ("salt-master", "salt-api", "salt-minion")
+PACKAGES = ("salt-common", *UNITS)
 KEY = f"/etc/salt/pki/master/minions/{MINION}"
-SERVICE = """\
-[Unit]
-After=network.target
-[Service]
-Type=notify
-NotifyAccess=all
-ExecStart={prefix}/bin/{name}
-[Install]
-WantedBy=multi-user.target
-"""
 # Services of others: one ends with the master, one has systemd start the master if it does not run.
 NEEDS_IT = """\
 [Unit]
@@ -60,7 +51,7 @@ RESTART = (
     "systemctl restart salt-master 2>> /var/tmp/refused || echo refused >> /var/tmp/refused\n"
     "systemctl start asks-for-it\n"
 )
-BROKEN = f"sed -i '1a raise SystemExit(1)' {PREFIX}/bin/salt-master\n"
+BROKEN = f"sed -i '1a raise SystemExit(1)' {PREFIX}/salt-master\n"
 # Where a fault happens, and in which update: one to a version that works, or to one that does not.
 PHASES = ("installing", "delivering", "stepping", "restarting", "watching", "rolling_back")
 DATABASE = f"{STATE_DIR}/safeupdate.db"
@@ -90,7 +81,7 @@ class Host:
     def __init__(self, lab: Lab, site: Path) -> None:
         self.network = Network(lab)
         self.container: Container = lab.container(
-            OLD,
+            Installed(OLD, PACKAGES),
             network=self.network,
             offers=[f"salt-minion_{OLD}", f"salt-minion_{FAULTY}"],
             extra_layers=[extension_layer(lab, site)],
@@ -98,14 +89,11 @@ class Host:
         upper = self.container.dir / "up"
         units = upper / "etc/systemd/system"
         (units / "multi-user.target.wants").mkdir(parents=True)
-        for name in UNITS[:2]:
-            (units / f"{name}.service").write_text(SERVICE.format(prefix=PREFIX, name=name))
-            (units / f"multi-user.target.wants/{name}.service").symlink_to(f"../{name}.service")
         (units / "needs-it.service").write_text(NEEDS_IT)
         (units / "multi-user.target.wants/needs-it.service").symlink_to("../needs-it.service")
         (units / "asks-for-it.service").write_text(ASKS_FOR_IT)
         (upper / "srv/salt").mkdir(parents=True)
-        self.container.write("/etc/salt/master", json.dumps(MASTER))
+        self.container.write("/etc/salt/master.d/here.conf", json.dumps(MASTER))
         stand_ins = "/etc/salt/minion.d/.safeupdate.d"
         places = {"executor_dirs": "executor", "engines_dirs": "engines"}
         mine = {
@@ -129,7 +117,7 @@ class Host:
 
     def ran(self, program: str, *words: str, check: bool = True) -> Any:
         """Run a program of Salt; return what it prints, as data."""
-        argv = [f"{PREFIX}/bin/{program}", *words, "--out", "json", "--log-level", "quiet"]
+        argv = [program, *words, "--out", "json", "--log-level", "quiet"]
         said = self.container.run(argv, check=check, timeout=400)
         return json.loads(said.stdout) if said.stdout.strip() else None
 
@@ -140,7 +128,7 @@ class Host:
         return self.ran("salt-call", "--local", function, *words)["local"]
 
     def publish(self, function: str, *words: str) -> str:
-        argv = [f"{PREFIX}/bin/salt", "--async", MINION, function, *words]
+        argv = ["salt", "--async", MINION, function, *words]
         return self.container.run(argv, timeout=120).stdout.split()[-1]
 
     def update_master(self, version: str, *words: str) -> str:
@@ -154,7 +142,7 @@ class Host:
     # -- what is so ----------------------------------------------------------------------
 
     def pings(self) -> bool:
-        argv = [f"{PREFIX}/bin/salt", "--timeout=5", "--out=json", MINION, "test.ping"]
+        argv = ["salt", "--timeout=5", "--out=json", MINION, "test.ping"]
         return f'"{MINION}": true' in self.container.run(argv, check=False, timeout=120).stdout
 
     def wait_minion(self) -> None:
