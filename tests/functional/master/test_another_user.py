@@ -1,17 +1,24 @@
 """A master that does not run as root, as those of upstream's packages, beside root's commands."""
 
+import json
 import os
 import pwd
+import re
+import shutil
 import stat
+import subprocess
 import tempfile
 from pathlib import Path
 
 import pytest
 import salt.config
 
-from saltext_safeupdate.core.errors import RecordError
+from saltext_safeupdate.admin.setup import master_set_up
+from saltext_safeupdate.core.errors import RecordError, SafeUpdateError
+from saltext_safeupdate.core.extensions import ourselves
 from saltext_safeupdate.core.host import locks
 from saltext_safeupdate.fleet.inventory import Record
+from saltext_safeupdate.master import own_update, reports
 from saltext_safeupdate.master.account import Account
 from saltext_safeupdate.master.store import Store
 from tests.support.forked import Forked
@@ -53,12 +60,12 @@ def _as(user, work):
         os.setgroups([])
         os.setgid(user.pw_gid)
         os.setuid(user.pw_uid)
-        say(work())
+        say(json.dumps(work()))
 
     child = Forked(begin)
     said = child.hear()
     child.kill()
-    return said
+    return json.loads(said)
 
 
 def _assert_owned(user, directory):
@@ -115,3 +122,143 @@ def test_what_is_not_the_masters_is_said(user, cachedir, path):
     said = _as(user, work)
     assert f"{path} cannot be made: Permission denied" in said
     assert "check the permissions and the file system of its directory" in said
+
+
+def _refused(work):
+    """Return what the error says; *work* raises one."""
+    try:
+        said = work()
+    except SafeUpdateError as err:
+        return str(err)
+    pytest.fail(f"not refused: {said}")
+
+
+def _let(said):
+    """Run as root the commands that an error shows."""
+    shown = re.search(r"As root, run: (.+?)(?:\. |$)", said)
+    assert shown is not None, said
+    subprocess.run(["sh", "-ec", shown[1]], check=True)
+
+
+@pytest.fixture
+def packaged(cachedir, user, monkeypatch):
+    """
+    A master as its packages leave it: ``master.d`` is the user's, its configuration is root's.
+
+    Its file roots are not there yet, and the directory for them is root's.
+    """
+    etc = cachedir / "etc"
+    (etc / "master.d").mkdir(parents=True)
+    os.chown(etc / "master.d", user.pw_uid, user.pw_gid)
+    srv = cachedir / "srv"
+    srv.mkdir()
+    (etc / "master").write_text(
+        f"user: {user.pw_name}\nroot_dir: {cachedir}\nfile_roots: {{base: [{srv}/salt]}}\n"
+    )
+    # Somebody else may not be allowed to read those of a checkout.
+    shutil.copytree(Path(ourselves.home(), "file_roots"), cachedir / "home" / "file_roots")
+    monkeypatch.setattr(ourselves, "home", lambda: str(cachedir / "home"))
+    _set_up(etc, test=True)
+    return etc
+
+
+def _set_up(etc, opts=None, **given):
+    opts = opts or salt.config.master_config(str(etc / "master"))
+    return master_set_up.carry_out(
+        opts, **{"window": 600, "config_file": None, "test": False, **given}
+    )
+
+
+def _tree(path):
+    return {each: each.is_file() and each.read_bytes() for each in path.rglob("*")}
+
+
+def test_the_set_up_writes_nothing_until_its_user_may_write_all_of_it(user, packaged):
+    before = _tree(packaged.parent)
+    said = _as(user, lambda: _refused(lambda: _set_up(packaged, test=True)))
+    srv = packaged.parent / "srv"
+    assert f"the user {user.pw_name}, who may not write to {srv}." in said
+    assert "Nothing was written." in said
+    assert _as(user, lambda: _refused(lambda: _set_up(packaged))) == said
+    assert _tree(packaged.parent) == before
+    _let(said)
+    done = _as(user, lambda: _set_up(packaged))
+    assert (done["result"], len(done["changes"])) == (True, 3)
+    assert "Restart salt-master once" in done["comment"]
+    assert _as(user, lambda: _set_up(packaged))["comment"] == "The master is set up."
+    # Root, who does not become the user, finds it as it is to be.
+    assert _set_up(packaged)["changes"] == {}
+
+
+def test_a_set_up_that_an_earlier_version_left_half_done_is_completed(user, packaged):
+    said = _as(user, lambda: _refused(lambda: _set_up(packaged)))
+    _let(said)
+    _as(user, lambda: _set_up(packaged))
+    sls = packaged.parent / "srv/salt/safeupdate"
+    shutil.rmtree(sls)
+    said = _as(user, lambda: _refused(lambda: _set_up(packaged)))
+    assert sls.parent.is_dir()
+    assert not sls.exists()
+    _let(said)
+    assert len(_as(user, lambda: _set_up(packaged))["changes"]) == 2
+    assert sorted(each.name for each in sls.iterdir()) == ["init.sls", "master.sls"]
+
+
+def test_what_the_set_up_may_not_read_stops_it(user, packaged):
+    secret = packaged / "master.d" / "secret.conf"
+    secret.write_text("timeout: 7\n")
+    secret.chmod(0o600)
+    # As Salt's programs do: they read it before they become the user.
+    opts = salt.config.master_config(str(packaged / "master"))
+    said = _as(user, lambda: _refused(lambda: _set_up(packaged, opts)))
+    assert f"the user {user.pw_name}, who may not read {secret}. Nothing was written." in said
+    _let(said)
+    assert str(secret) not in _as(user, lambda: _refused(lambda: _set_up(packaged)))
+
+
+def test_a_file_for_others_is_written_where_the_user_may(user, cachedir):
+    """Metrics and reports; a directory of root is one that has to be opened for it."""
+    opts = {**salt.config.DEFAULT_MASTER_OPTS, "cachedir": str(cachedir)}
+    place = cachedir / "collector"
+    place.mkdir()
+    path = str(place / "safeupdate.prom")
+
+    # What it needs is loaded here.
+    store = Store(opts)
+    store.rollouts()
+
+    def written():
+        return reports.write_metrics(store, path)
+
+    said = _as(user, lambda: _refused(written))
+    assert f"the user {user.pw_name}, who may not write to {place}. {path} was not written." in said
+    assert list(place.iterdir()) == []
+    _let(said)
+    assert _as(user, written) == path
+    # Root's programs may still write there, and the user after them.
+    assert written() == path
+    assert _as(user, written) == path
+    report = "/root/report.html"
+    said = _as(user, lambda: _refused(lambda: reports.write_report(store, "r1", report)))
+    assert f"the user {user.pw_name}, who may not write to /root. {report} was not written." in said
+
+
+def test_a_user_who_may_not_see_the_minions_of_the_host_asks_the_configured_one(user, cachedir):
+    etc, registry = cachedir / "etc", cachedir / "registry"
+    etc.mkdir()
+    registry.mkdir(mode=0o700)
+    (etc / "minion").write_text("id: beside\n")
+    opts = {"conf_file": str(etc / "master")}
+    asked = []
+
+    def ask(opts, minions, *_):
+        asked.extend(minions)
+        return {minions[0]: {"changes": {}, "findings": []}}
+
+    def update(**given):
+        how = {"ask": ask, "registry": str(registry), "accepted": lambda opts: ["beside"]}
+        return own_update.update(opts, "3008.3", test=True, **how, **given)["minion"]
+
+    assert "No minion with this extension runs on this host" in _refused(update)
+    assert own_update.configured_id(opts) == "beside"
+    assert _as(user, update) == "beside"
