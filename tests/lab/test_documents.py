@@ -36,12 +36,11 @@ MASTER = {
     "engines_dirs": [ENGINES],
     "engines": [{"beat": {}}],
     "peer_run": {MINION: ["test.arg"]},
-    "user": "root",
 }
 BEAT = """
 import os, time
 def start():
-    with open("/run/beat", "w") as file:
+    with open("/run/salt/master/beat", "w") as file:
         print(os.getpid(), file=file)
     while True:
         time.sleep(3600)
@@ -136,9 +135,19 @@ class Hosts:
             wait_for(self._listens, "the minion listens to its master", timeout=300)
         return said.stdout
 
+    def refused(self, command: str) -> str:
+        """Run a command that is refused in one line; return the line."""
+        said = self.master.run(["sh", "-c", command], timeout=300, check=False)
+        print(f"$ {command}\n{said.stdout}{said.stderr}")
+        assert said.rc == 1, (command, said.stdout, said.stderr)
+        assert "Traceback" not in said.stdout + said.stderr
+        return said.stdout + said.stderr
+
     def beat(self) -> str:
         """Return the PID of the engine that the administrator has; it runs."""
-        said = self.master.run(["sh", "-c", "read pid < /run/beat && kill -0 $pid && echo $pid"])
+        said = self.master.run(
+            ["sh", "-c", "read pid < /run/salt/master/beat && kill -0 $pid && echo $pid"]
+        )
         return said.stdout
 
     def asked(self, command: str) -> Any:
@@ -229,6 +238,49 @@ def _contents(path: Path) -> dict[str, bytes]:
     with ZipFile(path) as archive:
         names = (name for name in archive.namelist() if ".dist-info/" not in name)
         return {name: archive.read(name) for name in names}
+
+
+def test_a_master_as_packaged_is_set_up_and_updates_its_minion(hosts: Hosts) -> None:
+    """It runs as the user of its package, and so does what root types; after the README."""
+    master = hosts.master
+    users = master.run(["ps", "-o", "user=", "-C", "salt-master"]).stdout.split()
+    assert set(users) <= {"root", "salt"}, users
+    assert master.run(["stat", "-c", "%U", "/etc/salt/master.d"]).stdout == "salt\n"
+    hosts.type(f"salt-pip install --no-deps {FILES}/{hosts.wheel.name}")
+    before = _owners(master)
+    refused = hosts.refused("salt-run safeupdate.setup")
+    assert "This runs as the user salt, who may not write to /srv/salt." in refused
+    assert "Nothing was written." in refused
+    assert _owners(master) == before
+    install = re.search(r"As root, run: (.+?)\. ", refused)
+    assert install is not None, refused
+    page = (REPO / "docs/topics/howto/install.md").read_text()
+    assert f"\n{install[1]}\n" in page
+    hosts.type(install[1])
+    hosts.type("salt-run safeupdate.setup")
+    hosts.type("systemctl restart salt-master")
+    hosts.type("salt-run safeupdate.redeliver")
+    assert hosts.asked("safeupdate.check") == []
+    # Somebody's program that does not become the user, and the user.
+    hosts.type("salt-run safeupdate.versions")
+    hosts.type("runuser -u salt -- salt-run safeupdate.status")
+    took = f"salt-run safeupdate.rollout {MINION} version=\"'{OLD}'\" allow_downgrade=True soak=0"
+    done = json.loads(hosts.type(f"{took} --out json --log-level quiet"))
+    assert (done["mode"], done["retcode"]) == ("finished", 0), done
+    assert hosts.minion.packages()["salt-minion"] == (OLD, "install ok installed")
+    hosts.type(f"salt-run safeupdate.report {done['rollout']} /var/tmp/rollout.html")
+    refused = hosts.refused("salt-run safeupdate.metrics /var/lib/safeupdate.prom")
+    assert "This runs as the user salt, who may not write to /var/lib." in refused
+    refused = hosts.refused("salt-run safeupdate.update_master \"'3008.3'\"")
+    assert "Nothing was changed" in refused
+    owners = master.run(["find", RECORDED, "!", "-user", "salt"]).stdout
+    assert owners == ""
+    assert "Traceback" not in master.run(["cat", "/var/log/salt/master"]).stdout
+
+
+def _owners(host: Container) -> str:
+    """Return what is in the directories that the set-up writes to, and whose it is."""
+    return host.run(["ls", "-lR", "/etc/salt", "/srv"]).stdout
 
 
 @pytest.mark.soak
