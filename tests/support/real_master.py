@@ -17,6 +17,7 @@ import salt.exceptions
 import yaml
 from pytestskipmarkers.utils import ports
 
+from devtools import as_packaged
 from devtools.master import GRAINS_ONCE
 from saltext_safeupdate.master.account import Account, path_of
 from tests.support.masters import kill_all, silenced
@@ -40,7 +41,7 @@ class RealMaster:
         self._noted = path / "noted"
         startup(path / "srv")
         self.config = {
-            "user": "root",
+            "user": as_packaged.USER,
             "root_dir": str(path / "root"),
             # The path of a socket has to be short.
             "sock_dir": str(path / "s"),
@@ -65,8 +66,11 @@ class RealMaster:
             (path / keys).mkdir(parents=True)
             for name in ("master.pem", "master.pub"):
                 shutil.copy(Path(like.opts["pki_dir"], name), path / keys)
+        # Its job cache notes returns next to its configuration.
+        shutil.chown(path, as_packaged.USER)
+        as_packaged.give(path / "root", path / "s")
         self._process = subprocess.Popen(
-            [sys.executable, "-c", PROGRAM, "-c", str(path), "-l", "quiet"],
+            as_packaged.as_user([sys.executable, "-c", PROGRAM, "-c", str(path), "-l", "quiet"]),
             start_new_session=True,
             env={**os.environ, "TZ": zone},
         )

@@ -7,22 +7,46 @@ import re
 import shutil
 import stat
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
 import pytest
 import salt.config
+import yaml
 
+from devtools import as_packaged
 from saltext_safeupdate.admin.setup import master_set_up
 from saltext_safeupdate.core.errors import RecordError, SafeUpdateError
 from saltext_safeupdate.core.extensions import ourselves
 from saltext_safeupdate.core.host import locks
 from saltext_safeupdate.fleet.inventory import Record
-from saltext_safeupdate.master import own_update, reports
+from saltext_safeupdate.master import own_update
 from saltext_safeupdate.master.account import Account
 from saltext_safeupdate.master.store import Store
 from tests.support.forked import Forked
 
+# Calls one of the runner functions, and prints what it returns or why it refuses.
+CALL = """
+import json, sys
+import salt.config
+from saltext_safeupdate.admin.setup import master_set_up
+from saltext_safeupdate.core.errors import SafeUpdateError
+from saltext_safeupdate.master import own_update, policies, reports
+from saltext_safeupdate.master.store import Store
+
+opts, arg = salt.config.master_config(sys.argv[1]), sys.argv[3:]
+try:
+    print(json.dumps({
+        "setup": lambda: master_set_up.carry_out(opts, window=9, config_file=None, test=bool(arg)),
+        "report": lambda: reports.write_report(Store(opts), "r", *arg),
+        "metrics": lambda: reports.write_metrics(Store(opts), *arg),
+        "update_master": lambda: own_update.update(opts, "3008.3", registry=arg[0]),
+        "policy": lambda: policies.step(opts, apply=True),
+    }[sys.argv[2]]()))
+except SafeUpdateError as err:
+    print(json.dumps(f"refused: {err}"))
+"""
 JIDS = ["20260101120000000000", "20260101120000000001"]
 
 
@@ -169,41 +193,6 @@ def _set_up(etc, opts=None, **given):
     )
 
 
-def _tree(path):
-    return {each: each.is_file() and each.read_bytes() for each in path.rglob("*")}
-
-
-def test_the_set_up_writes_nothing_until_its_user_may_write_all_of_it(user, packaged):
-    before = _tree(packaged.parent)
-    said = _as(user, lambda: _refused(lambda: _set_up(packaged, test=True)))
-    srv = packaged.parent / "srv"
-    assert f"the user {user.pw_name}, who may not write to {srv}." in said
-    assert "Nothing was written." in said
-    assert _as(user, lambda: _refused(lambda: _set_up(packaged))) == said
-    assert _tree(packaged.parent) == before
-    _let(said)
-    done = _as(user, lambda: _set_up(packaged))
-    assert (done["result"], len(done["changes"])) == (True, 3)
-    assert "Restart salt-master once" in done["comment"]
-    assert _as(user, lambda: _set_up(packaged))["comment"] == "The master is set up."
-    # Root, who does not become the user, finds it as it is to be.
-    assert _set_up(packaged)["changes"] == {}
-
-
-def test_a_set_up_that_an_earlier_version_left_half_done_is_completed(user, packaged):
-    said = _as(user, lambda: _refused(lambda: _set_up(packaged)))
-    _let(said)
-    _as(user, lambda: _set_up(packaged))
-    sls = packaged.parent / "srv/salt/safeupdate"
-    shutil.rmtree(sls)
-    said = _as(user, lambda: _refused(lambda: _set_up(packaged)))
-    assert sls.parent.is_dir()
-    assert not sls.exists()
-    _let(said)
-    assert len(_as(user, lambda: _set_up(packaged))["changes"]) == 2
-    assert sorted(each.name for each in sls.iterdir()) == ["init.sls", "master.sls"]
-
-
 def test_what_the_set_up_may_not_read_stops_it(user, packaged):
     secret = packaged / "master.d" / "secret.conf"
     secret.write_text("timeout: 7\n")
@@ -214,33 +203,6 @@ def test_what_the_set_up_may_not_read_stops_it(user, packaged):
     assert f"the user {user.pw_name}, who may not read {secret}. Nothing was written." in said
     _let(said)
     assert str(secret) not in _as(user, lambda: _refused(lambda: _set_up(packaged)))
-
-
-def test_a_file_for_others_is_written_where_the_user_may(user, cachedir):
-    """Metrics and reports; a directory of root is one that has to be opened for it."""
-    opts = {**salt.config.DEFAULT_MASTER_OPTS, "cachedir": str(cachedir)}
-    place = cachedir / "collector"
-    place.mkdir()
-    path = str(place / "safeupdate.prom")
-
-    # What it needs is loaded here.
-    store = Store(opts)
-    store.rollouts()
-
-    def written():
-        return reports.write_metrics(store, path)
-
-    said = _as(user, lambda: _refused(written))
-    assert f"the user {user.pw_name}, who may not write to {place}. {path} was not written." in said
-    assert list(place.iterdir()) == []
-    _let(said)
-    assert _as(user, written) == path
-    # Root's programs may still write there, and the user after them.
-    assert written() == path
-    assert _as(user, written) == path
-    report = "/root/report.html"
-    said = _as(user, lambda: _refused(lambda: reports.write_report(store, "r1", report)))
-    assert f"the user {user.pw_name}, who may not write to /root. {report} was not written." in said
 
 
 def test_a_user_who_may_not_see_the_minions_of_the_host_asks_the_configured_one(user, cachedir):
@@ -262,3 +224,88 @@ def test_a_user_who_may_not_see_the_minions_of_the_host_asks_the_configured_one(
     assert "No minion with this extension runs on this host" in _refused(update)
     assert own_update.configured_id(opts) == "beside"
     assert _as(user, update) == "beside"
+
+
+@pytest.fixture
+def call(cachedir):
+    """Call a function of the runner as the user, on a master as the packages set it up."""
+    (cachedir / "master").write_text(
+        yaml.safe_dump(
+            {
+                "root_dir": str(cachedir),
+                "cachedir": str(cachedir / "cache"),
+                "user": as_packaged.USER,
+                "file_roots": {"base": [str(cachedir / "srv")]},
+            }
+        )
+    )
+    (cachedir / "srv").mkdir()
+    as_packaged.give(cachedir / "master.d", cachedir / "cache")
+
+    def run(*words):
+        program = [sys.executable, "-c", CALL, str(cachedir / "master"), *words]
+        done = subprocess.run(
+            as_packaged.as_user(program), stdout=subprocess.PIPE, check=True, timeout=120
+        )
+        return json.loads(done.stdout)
+
+    return run
+
+
+def _files(directory):
+    return sorted(str(path.relative_to(directory)) for path in directory.rglob("*"))
+
+
+def test_a_set_up_that_lacks_a_right_writes_nothing_and_says_what_root_does(call, cachedir):
+    os.chown(cachedir / "master.d", 0, 0)
+    before = _files(cachedir)
+    for words in ((), ("test",)):
+        said = call("setup", *words)
+        assert said.startswith("refused: This runs as the user nobody, who may not write to "), said
+        for place in ("master.d", "srv"):
+            assert str(cachedir / place) in said
+        assert _files(cachedir) == before
+    _let(said)
+    # What was not missing is not given away, and nobody loses a directory.
+    assert (cachedir / "srv").stat().st_uid == 0
+    assert (cachedir / "master.d").stat().st_uid == 0
+    assert len(call("setup")["changes"]) == 3
+    assert call("setup")["changes"] == {}
+
+
+def test_a_set_up_that_ended_half_way_is_completed(call, cachedir):
+    _let(call("setup"))
+    call("setup")
+    (cachedir / "srv/safeupdate/init.sls").unlink()
+    (cachedir / "master.d/safeupdate.conf").unlink()
+    done = call("setup")
+    assert len(done["changes"]) == 2
+    assert "Restart salt-master once" in done["comment"]
+    # As an earlier version left it.
+    shutil.rmtree(cachedir / "srv/safeupdate")
+    _let(call("setup"))
+    assert len(call("setup")["changes"]) == 2
+    assert call("setup")["changes"] == {}
+
+
+@pytest.mark.parametrize("function", ["report", "metrics"])
+def test_a_file_in_a_directory_of_others_is_not_written(call, cachedir, function):
+    (cachedir / "others").mkdir()
+    said = call(function, str(cachedir / "others/x.prom"))
+    assert f"the user nobody, who may not write to {cachedir}/others." in said
+    assert _files(cachedir / "others") == []
+    if function == "metrics":
+        _let(said)
+        assert call(function, str(cachedir / "others/x.prom")) == f"{cachedir}/others/x.prom"
+    else:
+        # A report is for once: no directory is given away for it.
+        assert "Give a path in a directory where that user may write" in said
+
+
+def test_a_lock_that_the_user_may_not_open_is_said(call, cachedir):
+    policy = cachedir / "safeupdate/policy.yml"
+    policy.parent.mkdir()
+    policy.write_text("groups: [{name: all, target: '*', version: '3008.3'}]\n")
+    (cachedir / "cache/safeupdate").mkdir(mode=0o700)
+    said = call("policy")
+    assert "See that the user nobody may write to the 'cachedir' of the master" in said
