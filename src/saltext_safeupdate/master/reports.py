@@ -44,7 +44,8 @@ def write_report(
     target = _target(path)
     if closed := rights.unwritable([target]):
         raise InputError(
-            f"{closed} {target} was not written. Give a path in a directory where that user may write."
+            f"{closed} {target} was not written. Give a path in a directory where that user may "
+            "write."
         )
     if _is_other_file(target, report.MARK.encode()) and not force:
         raise InputError(
