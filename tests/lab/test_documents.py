@@ -241,8 +241,10 @@ def _contents(path: Path) -> dict[str, bytes]:
 
 
 def test_a_master_as_packaged_is_set_up_and_updates_its_minion(hosts: Hosts) -> None:
-    """It runs as the user of its package, and so does what root types; after the README."""
+    """It runs as the user of its package, and so does what root types."""
     master = hosts.master
+    if not hosts.typed:
+        follow(hosts, "README.md", before="safeupdate.update")
     users = master.run(["ps", "-o", "user=", "-C", "salt-master"]).stdout.split()
     assert set(users) <= {"root", "salt"}, users
     assert master.run(["stat", "-c", "%U", "/etc/salt/master.d"]).stdout == "salt\n"
@@ -264,10 +266,11 @@ def test_a_master_as_packaged_is_set_up_and_updates_its_minion(hosts: Hosts) -> 
     # Somebody's program that does not become the user, and the user.
     hosts.type("salt-run safeupdate.versions")
     hosts.type("runuser -u salt -- salt-run safeupdate.status")
-    took = f"salt-run safeupdate.rollout {MINION} version=\"'{OLD}'\" allow_downgrade=True soak=0"
+    to = OLD if hosts.minion.packages()["salt-minion"][0] == NEW else NEW
+    took = f"salt-run safeupdate.rollout {MINION} version=\"'{to}'\" allow_downgrade=True soak=0"
     done = json.loads(hosts.type(f"{took} --out json --log-level quiet"))
     assert (done["mode"], done["retcode"]) == ("finished", 0), done
-    assert hosts.minion.packages()["salt-minion"] == (OLD, "install ok installed")
+    assert hosts.minion.packages()["salt-minion"] == (to, "install ok installed")
     hosts.type(f"salt-run safeupdate.report {done['rollout']} /var/tmp/rollout.html")
     refused = hosts.refused("salt-run safeupdate.metrics /var/lib/safeupdate.prom")
     assert "This runs as the user salt, who may not write to /var/lib." in refused
@@ -412,7 +415,7 @@ def test_onboarding(fresh: Hosts) -> None:
             ours += block.commands
         elif block.mark == "run":
             others += block.commands
-    first = (BUILD, "salt-pip install", "salt-run safeupdate.setup")
+    first = (BUILD, "salt-pip install", "install -d", "salt-run safeupdate.setup")
     for start in first:
         fresh.type(next(each for each in others if each.startswith(start) and "test=" not in each))
     fresh.type("systemctl restart salt-master")

@@ -34,7 +34,7 @@ def unwritable(paths: Iterable[str]) -> str:
 
 
 def remedy(paths: Iterable[str]) -> str:
-    """Tell what lets this user write these files. Whoever may write to a directory still may."""
+    """Tell what lets this user write these files. No directory gets another owner."""
     if os.geteuid() == 0:
         return "See whether the file system can be written"
     told = sorted(_closed(paths).items())
