@@ -20,6 +20,7 @@ from pytestskipmarkers.utils import ports
 from devtools import as_packaged
 from devtools.master import GRAINS_ONCE
 from saltext_safeupdate.master.account import Account, path_of
+from tests.support.as_user import as_user
 from tests.support.masters import kill_all, silenced
 from tests.support.minion import MODULES
 from tests.support.real_minion import startup
@@ -90,15 +91,22 @@ class RealMaster:
 
     def remember(self, minion, grains=None, pillar=None):
         """Have it believe that a minion has these grains and this pillar, or know of none."""
-        cache = salt.cache.factory(self.opts)
-        # Where each Salt keeps them.
-        banks = ((("grains", minion.id), grains), (("pillar", minion.id), pillar))
-        both = {"grains": grains, "pillar": pillar}
-        for place, known in (*banks, ((f"minions/{minion.id}", "data"), both if grains else None)):
-            if known is None:
-                cache.flush(*place)
-            else:
-                cache.store(*place, known)
+
+        def store():
+            cache = salt.cache.factory(self.opts)
+            # Where each Salt keeps them.
+            banks = ((("grains", minion.id), grains), (("pillar", minion.id), pillar))
+            both = {"grains": grains, "pillar": pillar}
+            for place, known in (
+                *banks,
+                ((f"minions/{minion.id}", "data"), both if grains else None),
+            ):
+                if known is None:
+                    cache.flush(*place)
+                else:
+                    cache.store(*place, known)
+
+        as_user(store)
 
     def waits_for(self, minion):
         """Return the jobs that the minion has neither returned nor called not meant."""
