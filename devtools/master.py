@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from devtools import venvs
+from devtools import as_packaged, venvs
 from devtools.command import REPO, ToolError, check_stopping, end, kill_group
 from devtools.lab.container import Lab, Network
 
@@ -29,6 +29,9 @@ POLL_REST = 4.0
 LOG_TAIL = 4000
 # A master's data about its minions and their jobs, and its files for them.
 KNOWN = ("srv", "pillar", "cache/jobs", "cache/minions", "cache/file_lists", "cache/roots")
+# The directories of its user.
+# In the last one are what Salt keeps nowhere else: queues and tokens.
+OWN = ("pki", "cache", "sock", "logs", "ext", "var")
 KEYS = ("minions", "minions_pre", "minions_denied", "minions_rejected")
 # A process of a master collects grains up to four times, which is most of its start.
 GRAINS_ONCE: Mapping[str, Any] = {"grains_cache": True, "grains_cache_expiration": 86400}
@@ -97,14 +100,14 @@ class Master:
         self._processes: list[subprocess.Popen[str]] = []
         self._client: subprocess.Popen[str] | None = None
         settings = {
-            "user": "root",
+            "user": as_packaged.USER,
             "root_dir": str(self.dir),
             "pki_dir": str(self.dir / "pki"),
             "cachedir": str(self.dir / "cache"),
             "sock_dir": str(self.dir / "sock"),
-            "log_file": str(self.dir / "log"),
+            "log_file": str(self.dir / "logs" / "master"),
             "log_level_logfile": "info",
-            "pidfile": str(self.dir / "pid"),
+            "pidfile": str(self.dir / "sock" / "pid"),
             "interface": "127.0.0.1",
             "auto_accept": True,
             "worker_threads": 2,
@@ -129,6 +132,8 @@ class Master:
         """Start master, event listener and client; return when all three answer."""
         if self._processes:
             return self
+        # As the packages do. Its configuration and its files for minions are root's.
+        as_packaged.give(*(self.dir / name for name in OWN))
         deadline = time.monotonic() + START_TIMEOUT
         log = (self.dir / "console").open("a")
         command = [str(self.venv / "bin" / "salt-master"), "-c", str(self.dir), "-l", "warning"]
@@ -293,7 +298,7 @@ class Master:
 
     def log(self) -> str:
         parts = []
-        for name in ("console", "log"):
+        for name in ("console", "logs/master"):
             path = self.dir / name
             text = path.read_text(errors="replace") if path.exists() else ""
             parts.append(f"==== master {name} ====\n{text[-LOG_TAIL:]}")
@@ -312,6 +317,10 @@ class Master:
         self.wait_event(mark)
         self.events = []
 
+    def command(self, *argv: str) -> list[str]:
+        """Return how its Python runs a program as its user."""
+        return as_packaged.as_user([venvs.python(self.venv), *argv])
+
     def _start(
         self,
         argv: Sequence[str],
@@ -327,9 +336,13 @@ class Master:
         env["PYTHONDONTWRITEBYTECODE"] = "1"
         if self._pythonpath:
             env["PYTHONPATH"] = str(self._pythonpath)
-        command = [venvs.python(self.venv), *argv]
         process = self.network.popen(
-            command, stdin=stdin, stdout=stdout, stderr=stderr, env=env, pass_fds=pass_fds
+            self.command(*argv),
+            stdin=stdin,
+            stdout=stdout,
+            stderr=stderr,
+            env=env,
+            pass_fds=pass_fds,
         )
         self._processes.append(process)
         return process

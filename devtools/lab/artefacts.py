@@ -12,6 +12,7 @@ import sys
 import zipfile
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +22,11 @@ from devtools.command import REPO, ToolError, run
 from devtools.lab import builder, recipes, rpm_recipes
 from devtools.lab.recipes import (
     DEBS,
-    MINION_PACKAGES,
     RELENV,
     SALT_PACKAGES,
     VARIANTS,
     VERSIONS,
+    Installed,
     Variant,
 )
 from devtools.lab.rpm_recipes import UPSTREAM, Packaging
@@ -53,7 +54,7 @@ class LabCache:
             for job in [pool.submit(self.tree, v) for v in venvs.SERIES]:
                 job.result()
             jobs: list[Future[Any]] = [pool.submit(self.files, name) for name in DEBS]
-            jobs += [pool.submit(self.layer, version) for version in venvs.SERIES]
+            jobs += [pool.submit(self.layer, installed) for installed in recipes.FIRST]
             jobs += [pool.submit(self.debs, version) for version in VERSIONS]
             jobs.append(pool.submit(self.browser))
             for packaging, versions in rpm_recipes.FIRST.items():
@@ -149,14 +150,15 @@ class LabCache:
         build = self._task("deb", rootfs=str(rootfs), name=name)
         return [self.cache.get("deb", name, key, build) / deb.file]
 
-    def layer(self, version: str) -> Path:
-        """Return the overlay layer in which the minion of *version* is freshly installed."""
-        folder, rootfs = self.debs(version), self.rootfs()
-        files = [str(folder / recipes.deb_file(each, version)) for each in MINION_PACKAGES]
-        steps = recipe(builder.build_layer, builder.NO_START, MINION_PACKAGES)
-        parameters: dict[str, Any] = {"rootfs": str(rootfs), "debs": files}
-        key = [rootfs.name, folder.name, steps, _SHARED]
-        return self.cache.get("layer", version, key, self._task("layer", **parameters))
+    def layer(self, installed: str | Installed) -> Path:
+        """Return the overlay layer with the packages of Salt; with a version, a fresh minion's."""
+        if isinstance(installed, str):
+            installed = Installed(installed)
+        debs, rootfs = self.debs(installed.version), self.rootfs()
+        steps = recipe(builder.build_layer, builder._install, builder.NO_START, builder.TEMPORARY)
+        key = [rootfs.name, debs.name, repr(installed), steps, _SHARED]
+        build = self._task("layer", rootfs=str(rootfs), debs=str(debs), **asdict(installed))
+        return self.cache.get("layer", installed.name, key, build)
 
     def rpm_tools(self) -> Path:
         """Return the overlay layer with rpm, dnf, zypper and the tools to build packages."""

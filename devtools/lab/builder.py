@@ -14,6 +14,7 @@ import sys
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from devtools.command import ToolError, run
 from devtools.lab import rpm_recipes
@@ -372,17 +373,28 @@ def build_deb(out: Path, rootfs: str, name: str) -> None:
     shutil.copy(root.path / deb.file, out / deb.file)
 
 
-def build_layer(out: Path, rootfs: str, debs: list[str]) -> None:
-    """Install packages over the rootfs and keep the changes as an overlay layer."""
+def build_layer(
+    out: Path, rootfs: str, debs: str, version: str, packages: list[str], **kind: Any
+) -> None:
+    """Install packages of Salt over the rootfs and keep the changes as an overlay layer."""
     root = Root(out / "scratch", rootfs)
-    inside = []
-    for deb in debs:
-        bind(Path(deb), root.path / "debs" / Path(deb).name)
-        inside.append(f"/debs/{Path(deb).name}")
+    unwanted = ["debs", "usr/sbin/policy-rc.d"]
+    if kind["more"]:
+        _install(root, *kind["more"])
+        unwanted += TEMPORARY
+    bind(Path(debs), root.path / "debs")
     root.write("/usr/sbin/policy-rc.d", NO_START, 0o755)
-    root.chroot("dpkg", "-i", *inside, env={"DEBIAN_FRONTEND": "noninteractive"})
-    root.chroot("systemctl", "is-enabled", "salt-minion.service")
-    _keep(root, out, "debs", "usr/sbin/policy-rc.d")
+    if kind["hardened"]:
+        root.write("/etc/default/salt-setup", "SALT_ONEDIR_HARDEN=1\n")
+    install = ["dpkg", "-i", *(f"/debs/{deb_file(package, version)}" for package in packages)]
+    root.chroot(*install, env={"DEBIAN_FRONTEND": "noninteractive"})
+    if kind["upgraded"]:
+        # By its owner the packages know who has run the minion.
+        root.chroot("mkdir", "-p", "-m", "700", "/etc/salt/pki/minion")
+        root.chroot(*install, env={"DEBIAN_FRONTEND": "noninteractive"})
+    for package in packages[1:]:
+        root.chroot("systemctl", "is-enabled", f"{package}.service")
+    _keep(root, out, *unwanted)
 
 
 def build_rpm_tools(out: Path, rootfs: str) -> None:

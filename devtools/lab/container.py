@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import os
+import stat
 import subprocess
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,7 +17,7 @@ from devtools.cache import Cache
 from devtools.command import REPO, CommandFailed, Result, ToolError, run, spawn
 from devtools.lab import state
 from devtools.lab.artefacts import LabCache
-from devtools.lab.recipes import PREFIX
+from devtools.lab.recipes import PREFIX, Installed
 from devtools.processes import Identity
 
 GUEST_ENV = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root", "LC_ALL": "C.UTF-8"}
@@ -60,7 +62,7 @@ class Lab:
 
     def container(
         self,
-        layer: str | None = "3007.15",
+        layer: str | Installed | None = "3007.15",
         *,
         offers: Iterable[str] = (),
         network: Network | None = None,
@@ -68,7 +70,7 @@ class Lab:
         binds: Mapping[str, str] | None = None,
         kind: type[Container] | None = None,
     ) -> Container:
-        """Prepare (not boot) a container that has Salt *layer* installed.
+        """Prepare (not boot) a container that has Salt *layer* installed: a version, or more.
 
         *offers* are the packages in its apt repository, ``extra_layers`` directories on top of the
         root (the first wins), *binds* maps paths inside to host paths, read-only. It is of another
@@ -119,7 +121,7 @@ class Container:
     def __init__(
         self,
         lab: Lab,
-        layer: str | None,
+        layer: str | Installed | None,
         network: Network | None,
         extra_layers: Sequence[Path],
         binds: Mapping[str, str],
@@ -154,6 +156,8 @@ class Container:
         if self.is_up:
             return self
         self._collect()
+        if not self._console.exists():
+            self._take_owners()
         began = time.monotonic()
         cgroup = self.name
         argv = ["unshare", "--mount", "--propagation", "private", "--"]
@@ -321,6 +325,23 @@ class Container:
 
     # -- inner workings ------------------------------------------------------------------
 
+    def _take_owners(self) -> None:
+        """Have the directories of what the test has added belong to those who own them below."""
+        layers = [self.dir / "up", *self._lowers]
+        added = [each for each in layers if self.lab.run_dir.path in each.parents]
+        below = [each for each in layers if each not in added]
+        for top in added:
+            for folder, names, _ in os.walk(top):
+                for name in list(names):
+                    place = (Path(folder) / name).relative_to(top)
+                    found = next((each / place for each in below if _is_dir(each / place)), None)
+                    if found is None:
+                        names.remove(name)
+                        continue
+                    status = found.stat()
+                    os.chown(top / place, status.st_uid, status.st_gid)
+                    (top / place).chmod(stat.S_IMODE(status.st_mode))
+
     @property
     def _console(self) -> Path:
         return self.dir / "console"
@@ -365,3 +386,7 @@ class Container:
 
 
 __all__ = ["SITE_PACKAGES", "CommandFailed", "Container", "Lab", "Network"]
+
+
+def _is_dir(path: Path) -> bool:
+    return path.is_dir() and not path.is_symlink()

@@ -38,6 +38,7 @@ EXTRAS_START = f"import sys, {EXTRAS}; {EXTRAS}.setup(sys.prefix + '/lib/python3
 # The packages of a version, all built together; a host with a minion has the first two.
 SALT_PACKAGES = ("salt-common", "salt-minion", "salt-master", "salt-syndic", "salt-api")
 MINION_PACKAGES = SALT_PACKAGES[:2]
+MASTER_PACKAGES = ("salt-common", "salt-master")
 MOVED_PREFIX = f"{PREFIX}/onedir-next"
 # debhelper's restart in the script of a package.
 RESTART = re.compile(r"^\tinvoke-rc\.d salt-minion \$_dh_action.*\n", re.M)
@@ -145,6 +146,31 @@ _OTHERS = (
     Deb("lab-wants-minion", "1.0", "salt-minion (>= 3007)"),
 )
 DEBS = {deb.name: deb for deb in _OTHERS}
+
+
+@dataclass(frozen=True)
+class Installed:
+    """How a host got the packages of a version, which one can see on it afterwards."""
+
+    version: str
+    packages: tuple[str, ...] = MINION_PACKAGES
+    upgraded: bool = False  # it has run before, and was upgraded
+    hardened: bool = False  # the administrator wants a tree that only root can write
+    more: tuple[str, ...] = ()  # packages of Debian that were there before
+
+    @property
+    def name(self) -> str:
+        parts = [] if self.packages == MINION_PACKAGES else list(self.packages)
+        parts += [each for each in ("upgraded", "hardened") if getattr(self, each)]
+        return "-".join([self.version, *parts, *self.more])
+
+
+# These are built first; the others when a test asks for them.
+FIRST = (
+    *(Installed(version) for version in SERIES),
+    Installed(SERIES[-1], MASTER_PACKAGES),
+    Installed(SERIES[-2], more=("needrestart",)),
+)
 
 
 def deb_file(package: str, version: str) -> str:

@@ -4,7 +4,9 @@ from pathlib import Path
 
 import pytest
 import salt.client
+from saltfactories.daemons.master import SaltMaster
 
+from devtools import as_packaged
 from devtools.master import GRAINS_ONCE
 from saltext_safeupdate.core.host import locks
 from saltext_safeupdate.core.record.store import Store
@@ -16,7 +18,7 @@ _START_TIMEOUT = 600
 # What saltfactories asks for, everything, takes longer to write than to do.
 LOGS = {"log_level_logfile": "info"}
 # What masters have besides.
-MASTER = {**LOGS, **GRAINS_ONCE}
+MASTER = {"user": as_packaged.USER, **LOGS, **GRAINS_ONCE}
 
 
 @pytest.fixture(scope="session")
@@ -26,6 +28,30 @@ def salt_factories_config(tmp_path_factory):
         "root_dir": str(tmp_path_factory.mktemp("salt")),
         "start_timeout": _START_TIMEOUT,
     }
+
+
+class PackagedMaster(SaltMaster):
+    """A master of saltfactories that runs as the user of the packages."""
+
+    def cmdline(self, *args):
+        as_packaged.give(Path(self.config["root_dir"]))
+        return as_packaged.as_user(super().cmdline(*args))
+
+    def salt_cli(self, *args, **kwargs):
+        return _as_user(super().salt_cli(*args, **kwargs))
+
+    def salt_run_cli(self, *args, **kwargs):
+        return _as_user(super().salt_run_cli(*args, **kwargs))
+
+    def salt_key_cli(self, *args, **kwargs):
+        return _as_user(super().salt_key_cli(*args, **kwargs))
+
+
+def _as_user(program):
+    """Have a program of saltfactories begin as the user that it becomes anyway."""
+    plain = program.cmdline
+    program.cmdline = lambda *args, **kwargs: as_packaged.as_user(plain(*args, **kwargs))
+    return program
 
 
 class Site:

@@ -22,7 +22,8 @@ from hypothesis import strategies as st
 
 from saltext_safeupdate.master import questions, targets
 from saltext_safeupdate.master.store import Store
-from tests.integration.conftest import MASTER
+from tests.integration.conftest import MASTER, PackagedMaster
+from tests.support.as_user import as_user
 from tests.support.raw_minion import QUERY, HonestMinion, RawMinion, without_a_key
 from tests.support.waiting import wait_for
 
@@ -82,8 +83,11 @@ class Stage:
         return any(load["jid"] == jid for load in self.victim.published)
 
     def redeliver(self, target="*"):
-        runner = salt.runner.RunnerClient(self.opts.copy())
-        return runner.cmd("safeupdate.redeliver", [target], print_event=False)
+        def call():
+            runner = salt.runner.RunnerClient(self.opts.copy())
+            return runner.cmd("safeupdate.redeliver", [target], print_event=False)
+
+        return as_user(call)
 
     def still_redelivers(self):
         """A real job that was missed is published again: the engine lives, and has seen all."""
@@ -123,6 +127,7 @@ def stage(salt_factories, tmp_path_factory):
     os.environ["TZ"] = "America/New_York"
     daemon = salt_factories.salt_master_daemon(
         "attacked",
+        factory_class=PackagedMaster,
         overrides={
             "engines": [{"safeupdate_redeliver": {"window": 600}}],
             "peer": PEERS,

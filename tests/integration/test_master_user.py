@@ -23,18 +23,14 @@ import salt.runner
 import yaml
 from pytestskipmarkers.utils import ports
 
+from devtools.as_packaged import USER, as_user
 from saltext_safeupdate.master import questions
 from saltext_safeupdate.master.account import Account, path_of
 from tests.integration.conftest import LOGS
 from tests.support.raw_minion import HonestMinion
 from tests.support.waiting import wait_for
 
-USER = "nobody"
 REPORT = "safeupdate.report"
-AS_USER = [
-    *("setpriv", "--reuid", USER, "--regid", str(pwd.getpwnam(USER).pw_gid), "--clear-groups"),
-    *("--inh-caps=+dac_read_search", "--ambient-caps=+dac_read_search", "--"),
-]
 # It begins as root and becomes the user by itself, as Salt's programs do.
 AS_ROOT = ["setpriv", "--securebits=+no_setuid_fixup", "--"]
 # For minions that do not hear of a job, or are not heard.
@@ -69,7 +65,7 @@ class Master:
             shutil.chown(each, USER)
         self.opts = salt.config.master_config(str(path / "etc" / "master"))
         self._process = subprocess.Popen(
-            [*AS_USER, *self._program("salt_master"), "-l", "quiet"], start_new_session=True
+            as_user([*self._program("salt_master"), "-l", "quiet"]), start_new_session=True
         )
         self.directory = Path(path_of(self.opts)).parent
         self.account = Account(path_of(self.opts))

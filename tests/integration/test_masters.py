@@ -13,12 +13,13 @@ from pathlib import Path
 import pytest
 import salt.utils.event
 
+from devtools import as_packaged
 from saltext_safeupdate.core.generations.generation import Probe
 from saltext_safeupdate.core.generations.table import Generations
 from saltext_safeupdate.core.host import locks
 from saltext_safeupdate.core.jobs.ledger import Ledger, State
 from saltext_safeupdate.core.record.store import Store
-from tests.integration.conftest import MASTER
+from tests.integration.conftest import MASTER, PackagedMaster
 from tests.support.masters import silenced
 from tests.support.minion import MODULES
 from tests.support.waiting import wait_for
@@ -54,12 +55,16 @@ def masters(salt_factories, site):
     here, there = (
         {**cache, "noted_jobs": str(site.path / f"noted{n}")} for n, cache in enumerate(caches)
     )
-    first = salt_factories.salt_master_daemon("master-a", overrides={**overrides, **here})
+    # There they note returns.
+    shutil.chown(site.path, as_packaged.USER)
+    first = salt_factories.salt_master_daemon(
+        "master-a", factory_class=PackagedMaster, overrides={**overrides, **here}
+    )
     with first.started():
         # Salt's own look at the connection knows one port of all masters.
         at = {"interface": "127.0.0.2", "publish_port": first.config["publish_port"]}
         second = salt_factories.salt_master_daemon(
-            "master-b", overrides={**overrides, **there, **at}
+            "master-b", factory_class=PackagedMaster, overrides={**overrides, **there, **at}
         )
         # Salt wants one key for all masters of a minion.
         for name in ("master.pem", "master.pub"):

@@ -18,7 +18,8 @@ import salt.utils.json
 import salt.version
 
 from saltext_safeupdate.master.store import Store
-from tests.integration.conftest import MASTER
+from tests.integration.conftest import MASTER, PackagedMaster
+from tests.support.as_user import as_user
 from tests.support.raw_minion import HonestMinion
 from tests.support.waiting import wait_for
 from tests.unit.fleet.world import OLD, Host
@@ -86,8 +87,12 @@ class Scene:
 
     def run(self, fun, *args, **kwargs):
         """Run a runner function here, and return all that Salt says of it."""
-        client = salt.runner.RunnerClient(self.opts.copy())
-        return client.cmd(fun, list(args), kwarg=kwargs, print_event=False, full_return=True)
+
+        def call():
+            client = salt.runner.RunnerClient(self.opts.copy())
+            return client.cmd(fun, list(args), kwarg=kwargs, print_event=False, full_return=True)
+
+        return as_user(call)
 
     def orchestrate(self, name, **pillar):
         """Run an orchestration; return the results of its states by name, in their order."""
@@ -118,7 +123,9 @@ def scene(salt_factories, tmp_path_factory):
         "sharedsecret": SECRET,
         **MASTER,
     }
-    master = salt_factories.salt_master_daemon("orch-master", overrides=overrides)
+    master = salt_factories.salt_master_daemon(
+        "orch-master", factory_class=PackagedMaster, overrides=overrides
+    )
     with master.started():
         made = Scene(master.config.copy(), tmp_path_factory.mktemp("minions"))
         wait_for(lambda: made.run("safeupdate.plan", "*", **QUICK)["success"], "all minions answer")

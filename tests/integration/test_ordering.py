@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.integration.conftest import MASTER
+from tests.integration.conftest import MASTER, PackagedMaster
 from tests.support.waiting import wait_for
 
 BOTH = ("install", "salt-common", "salt-minion")
@@ -34,6 +34,7 @@ def master(salt_factories, site):
     site.sls("orch", "update:\n  salt.state:\n    - tgt: {{ pillar['who'] }}\n    - sls: it\n")
     daemon = salt_factories.salt_master_daemon(
         "ordering-master",
+        factory_class=PackagedMaster,
         overrides={
             "file_roots": {"base": [str(site.roots)]},
             "reactor": [{"ours/go": [str(reaction)]}],

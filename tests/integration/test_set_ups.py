@@ -19,6 +19,7 @@ import pytest
 import salt.version
 import yaml
 
+from devtools import as_packaged
 from saltext_safeupdate import hooks
 from saltext_safeupdate.admin.setup.stand_ins import StandIns
 from saltext_safeupdate.core.generations.generation import Report
@@ -38,11 +39,7 @@ from tests.support.waiting import wait_for
 from tests.support.watched import Way, judged, supervised
 
 NOBODY = 65534
-AS_NOBODY = (
-    *("setpriv", "--reuid", str(NOBODY), "--regid", str(NOBODY), "--clear-groups"),
-    # The code of a checkout may be root's alone.
-    *("--inh-caps=+dac_read_search", "--ambient-caps=+dac_read_search", "--"),
-)
+AS_NOBODY = tuple(as_packaged.as_user([]))
 # Masters by name, each with a minion's zone: as far from UTC as there is.
 ZONES = {"UTC": "UTC", "west": "WEST+12", "east": "EAST-14"}
 # More than every time-out of a minion here.

@@ -16,7 +16,8 @@ from saltext_safeupdate.fleet.rollout import Mode, Step
 from saltext_safeupdate.master import questions
 from saltext_safeupdate.master.account import Account, path_of
 from saltext_safeupdate.master.store import Store
-from tests.integration.conftest import MASTER
+from tests.integration.conftest import MASTER, PackagedMaster
+from tests.support.as_user import as_user
 from tests.support.masters import kill
 from tests.support.swarm import Machine, Swarm, names
 from tests.support.waiting import wait_for
@@ -30,6 +31,7 @@ pytestmark = [] if salt.version.__version__ == venvs.NEWEST else [pytest.mark.so
 def master(salt_factories):
     daemon = salt_factories.salt_master_daemon(
         "queen",
+        factory_class=PackagedMaster,
         overrides={
             "engines": [{"safeupdate_redeliver": {"window": 600}}],
             "auto_accept": True,
@@ -127,8 +129,11 @@ def test_each_answers_for_itself_and_who_is_away_is_missing(master, swarm):
 
 
 def runner(master, fun, *args, **kwargs):
-    client = salt.runner.RunnerClient(master.config.copy())
-    return client.cmd(f"safeupdate.{fun}", list(args), kwarg=kwargs, print_event=False)
+    def call():
+        client = salt.runner.RunnerClient(master.config.copy())
+        return client.cmd(f"safeupdate.{fun}", list(args), kwarg=kwargs, print_event=False)
+
+    return as_user(call)
 
 
 # -- a whole rollout -------------------------------------------------------------------------

@@ -12,6 +12,7 @@ import pytest
 import salt.client
 from salt.exceptions import SaltClientError
 
+from devtools import as_packaged
 from devtools.master import GRAINS_ONCE
 from tests.functional.transactional.conftest import rig, system  # noqa: F401
 from tests.functional.transactional.test_salt import FILE, chunk
@@ -43,13 +44,15 @@ class Master:
             "file_roots": {"base": [str(home / "srv")]},
             "auto_accept": True,
             "worker_threads": 3,
-            "user": "root",
+            "user": as_packaged.USER,
             **GRAINS_ONCE,
         }
         self.config = home / "master"
         self.config.write_text(json.dumps(config))
+        as_packaged.give(home)
         self.process = subprocess.Popen(
-            (BIN / "salt-master", "-c", home, "-l", "quiet"), stdout=subprocess.DEVNULL
+            as_packaged.as_user([str(BIN / "salt-master"), "-c", str(home), "-l", "quiet"]),
+            stdout=subprocess.DEVNULL,
         )
 
     def sls(self, name, text):

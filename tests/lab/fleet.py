@@ -10,7 +10,6 @@ from typing import Any
 
 import salt.config
 
-from devtools import venvs
 from devtools.command import ToolError, run
 from devtools.experiment import MASTER_CONFIG
 from devtools.lab.container import Lab
@@ -194,8 +193,12 @@ class Fleet:
             self.master.wait_minion(member.name, 180)
 
     def _age(self, seconds: float) -> None:
-        argv = [venvs.python(self.master.venv), "-c", _OLDER, str(self.master.dir / "master")]
-        run([*argv, str(seconds)], env={"PYTHONPATH": str(self.site)}, timeout=120)
+        config = str(self.master.dir / "master")
+        run(
+            self.master.command("-c", _OLDER, config, str(seconds)),
+            env={"PYTHONPATH": str(self.site)},
+            timeout=120,
+        )
 
     # -- what is so ----------------------------------------------------------------------
 

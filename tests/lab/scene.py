@@ -12,6 +12,7 @@ from typing import Any
 
 from devtools.experiment import EXTENSION_CONFIG, MINION, extension_layer, minion_config
 from devtools.lab.container import Container, Lab, Network
+from devtools.lab.recipes import MINION_PACKAGES, Installed
 from devtools.master import Master
 from saltext_safeupdate.core.settings import of_minion
 
@@ -60,7 +61,7 @@ class Scene:
         self,
         lab: Lab,
         site: Path,
-        version: str = "3007.15",
+        version: str | Installed = "3007.15",
         *,
         offers: Sequence[str] = (),
         config: Mapping[str, Any] | None = None,
@@ -90,7 +91,7 @@ class Scene:
         return extension_layer(lab, site)
 
     def _prepared(
-        self, lab: Lab, version: str, offers: Sequence[str], layers: Sequence[Path]
+        self, lab: Lab, version: str | Installed, offers: Sequence[str], layers: Sequence[Path]
     ) -> Container:
         network = self._network(lab)
         return lab.container(version, offers=offers, extra_layers=layers, network=network)
@@ -142,10 +143,15 @@ class Scene:
     # -- what is so ----------------------------------------------------------------------
 
     def version(self) -> str:
-        return self.container.packages("salt-minion")["salt-minion"][0]
+        """Return the version of the packages; if they have different ones, all of them."""
+        return self._packages(0)
 
     def dpkg_status(self) -> str:
-        return self.container.packages("salt-minion")["salt-minion"][1]
+        return self._packages(1)
+
+    def _packages(self, column: int) -> str:
+        found = self.container.packages(*MINION_PACKAGES)
+        return ", ".join(sorted({found[package][column] for package in MINION_PACKAGES}))
 
     def record(self, state_dir: str = "") -> dict[str, Any]:
         """Return the newest record, empty where there is none; of another minion by its place."""

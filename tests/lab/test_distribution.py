@@ -18,7 +18,7 @@ from devtools import release, venvs
 from devtools.command import REPO, Result, ToolError, run
 from devtools.lab import rpm_recipes
 from devtools.lab.container import Container, Lab
-from devtools.lab.recipes import PREFIX
+from devtools.lab.recipes import MASTER_PACKAGES, MINION_PACKAGES, PREFIX, Installed
 from saltext_safeupdate import __version__
 from tests.lab.released import EARLIER, ORIGIN, Repository, archives, package
 
@@ -33,14 +33,7 @@ print(json.dumps({
 """
 HOME = "/usr/share/saltext-safeupdate"
 # Have the package of Salt be the one of a master, and no configuration of a minion.
-_NO_MINION = "rm -r /etc/salt/minion* && mkdir -p /etc/salt/master.d\n"
-AS_MASTER_DEB = f"""\
-set -e
-cd /var/lib/dpkg
-sed -i 's/^Package: salt-minion$/Package: salt-master/' status
-for file in info/salt-minion.*; do mv $file info/salt-master.${{file##*.}}; done
-{_NO_MINION}"""
-AS_MASTER_RPM = f"""\
+AS_MASTER_RPM = """\
 set -e
 rpm --erase --nodeps --justdb salt-minion
 cd /tmp
@@ -48,7 +41,9 @@ printf '%s\\n' 'Name: salt-master' 'Version: 3008.3' 'Release: 1' 'Summary: a ma
     'License: none' 'BuildArch: noarch' '%description' 'A master.' '%files' > master.spec
 rpmbuild -bb --quiet --define '_rpmdir /tmp/rpms' master.spec
 rpm --install /tmp/rpms/noarch/salt-master-*.rpm
-{_NO_MINION}"""
+rm -r /etc/salt/minion*
+mkdir -p /etc/salt/master.d
+"""
 
 
 @pytest.fixture(scope="module")
@@ -272,7 +267,8 @@ def test_the_debian_package(
     owned = container.run(["dpkg", "-L", "saltext-safeupdate"]).stdout
     assert f"{PREFIX}/lib/python3.14/site-packages/saltext-safeupdate.pth" in owned
     said = container.run(["salt-call", "--local", "--out", "json", "safeupdate.status"])
-    assert json.loads(said.stdout)["local"]["installed"] == {"salt-minion": "3007.15"}
+    installed = json.loads(said.stdout)["local"]["installed"]
+    assert installed == dict.fromkeys(MINION_PACKAGES, "3007.15")
 
     container.write("/etc/salt/minion.d/safeupdate.conf", "engines: [{safeupdate: {}}]\n")
     refused = container.run(["dpkg", "--remove", "saltext-safeupdate"], check=False)
@@ -282,12 +278,13 @@ def test_the_debian_package(
     container.run(["dpkg", "--purge", "saltext-safeupdate"])
     assert _tree(container) == before
 
-    container.run(["sh", "-c", AS_MASTER_DEB])
-    container.run(["apt-get", "install", "--yes", f"/srv/own/{own.name}"])
-    assert "salt-minion" not in container.run(["dpkg-query", "--show"]).stdout
+    installed = Installed("3007.15", MASTER_PACKAGES)
+    master = make_container(installed, binds={"/srv/own": str(own.parent)}).up()
+    before = _tree(master)
+    master.run(["apt-get", "install", "--yes", f"/srv/own/{own.name}"])
     argv = ["dpkg", "--remove", "saltext-safeupdate"]
-    _goes_from_a_master(container, lambda check: container.run(argv, check=check))
-    assert _tree(container) == before
+    _goes_from_a_master(master, lambda check: master.run(argv, check=check))
+    assert _tree(master) == before
 
 
 @pytest.mark.parametrize("front_end", ["dnf", "zypper"])

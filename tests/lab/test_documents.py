@@ -15,9 +15,8 @@ import pytest
 
 from devtools.command import REPO, run
 from devtools.lab.container import Container, Lab, Network
-from devtools.lab.recipes import PREFIX
+from devtools.lab.recipes import MASTER_PACKAGES, PREFIX, Installed
 from saltext_safeupdate import __version__
-from tests.lab import onedir
 from tests.lab.managed import served
 from tests.lab.released import archives, wheel
 from tests.support import documents
@@ -41,17 +40,10 @@ MASTER = {
 BEAT = """
 import os, time
 def start():
-    with open("/run/beat", "w") as file:
+    with open("/run/salt/master/beat", "w") as file:
         print(os.getpid(), file=file)
     while True:
         time.sleep(3600)
-"""
-MASTER_UNIT = """\
-[Service]
-Type=notify
-ExecStart=/usr/bin/salt-master
-[Install]
-WantedBy=multi-user.target
 """
 # The file roots, and how a wheel is built into them if there is no release.
 FILES = "/srv/salt"
@@ -80,25 +72,17 @@ class Hosts:
     def __init__(self, lab: Lab) -> None:
         self.network = network = Network(lab)
         self.typed: set[str] = set()
-        layers = [onedir.layer(lab, NEW, master=True)]
-        self.master = lab.container(NEW, network=network, extra_layers=layers)
+        self.master = lab.container(Installed(NEW, MASTER_PACKAGES), network=network)
         offers = [f"salt-minion_{OLD}", f"salt-minion_{NEW}", "nginx_1.22.1"]
-        layers = [onedir.layer(lab, OLD)]
-        self.minion = lab.container(OLD, network=network, offers=offers, extra_layers=layers)
+        self.minion = lab.container(OLD, network=network, offers=offers)
         upper = self.master.dir / "up"
-        units = upper / "etc/systemd/system"
-        (units / "multi-user.target.wants").mkdir(parents=True)
-        # What upstream's salt-master package adds to the tree, which all of its packages share.
-        (units / "salt-master.service").write_text(MASTER_UNIT)
-        (units / "multi-user.target.wants/salt-master.service").symlink_to("../salt-master.service")
-        (units / "salt-minion.service").symlink_to("/dev/null")
         source = upper / "root/source"
         source.mkdir(parents=True)
         built = archives(lab, lab.run_dir.path / f"release{lab.run_dir.number()}")
         self.wheel = wheel(built)
         unpack = ["tar", "--extract", "--strip-components=1", "--file", str(built)]
         run([*unpack, "--directory", str(source)], timeout=60)
-        self.master.write("/etc/salt/master", json.dumps(MASTER))
+        self.master.write("/etc/salt/master.d/here.conf", json.dumps(MASTER))
         self.master.write(f"{ENGINES}/beat.py", BEAT)
         (upper / "srv/salt").mkdir(parents=True)
         config = {"id": MINION, "master": "127.0.0.1", "acceptance_wait_time": 1}
@@ -151,9 +135,19 @@ class Hosts:
             wait_for(self._listens, "the minion listens to its master", timeout=300)
         return said.stdout
 
+    def refused(self, command: str) -> str:
+        """Run a command that is refused in one line; return the line."""
+        said = self.master.run(["sh", "-c", command], timeout=300, check=False)
+        print(f"$ {command}\n{said.stdout}{said.stderr}")
+        assert said.rc == 1, (command, said.stdout, said.stderr)
+        assert "Traceback" not in said.stdout + said.stderr
+        return said.stdout + said.stderr
+
     def beat(self) -> str:
         """Return the PID of the engine that the administrator has; it runs."""
-        said = self.master.run(["sh", "-c", "read pid < /run/beat && kill -0 $pid && echo $pid"])
+        said = self.master.run(
+            ["sh", "-c", "read pid < /run/salt/master/beat && kill -0 $pid && echo $pid"]
+        )
         return said.stdout
 
     def asked(self, command: str) -> Any:
@@ -244,6 +238,52 @@ def _contents(path: Path) -> dict[str, bytes]:
     with ZipFile(path) as archive:
         names = (name for name in archive.namelist() if ".dist-info/" not in name)
         return {name: archive.read(name) for name in names}
+
+
+def test_a_master_as_packaged_is_set_up_and_updates_its_minion(hosts: Hosts) -> None:
+    """It runs as the user of its package, and so does what root types."""
+    master = hosts.master
+    if not hosts.typed:
+        follow(hosts, "README.md", before="safeupdate.update")
+    main = "ps -o user= -p $(systemctl show --property MainPID --value salt-master)"
+    assert master.run(["sh", "-c", main]).stdout == "salt\n"
+    assert master.run(["stat", "-c", "%U", "/etc/salt/master.d"]).stdout == "salt\n"
+    hosts.type(f"salt-pip install --no-deps {FILES}/{hosts.wheel.name}")
+    before = _owners(master)
+    refused = hosts.refused("salt-run safeupdate.setup")
+    assert "This runs as the user salt, who may not write to /srv/salt." in refused
+    assert "Nothing was written." in refused
+    assert _owners(master) == before
+    install = re.search(r"As root, run: (.+?)\. ", refused)
+    assert install is not None, refused
+    page = (REPO / "docs/topics/howto/install.md").read_text()
+    assert f"\n{install[1]}\n" in page
+    hosts.type(install[1])
+    hosts.type("salt-run safeupdate.setup")
+    hosts.type("systemctl restart salt-master")
+    hosts.type("salt-run safeupdate.redeliver")
+    assert hosts.asked("safeupdate.check") == []
+    # Somebody's program that does not become the user, and the user.
+    hosts.type("salt-run safeupdate.versions")
+    hosts.type("runuser -u salt -- salt-run safeupdate.status")
+    to = OLD if hosts.minion.packages()["salt-minion"][0] == NEW else NEW
+    took = f"salt-run safeupdate.rollout {MINION} version=\"'{to}'\" allow_downgrade=True soak=0"
+    done = json.loads(hosts.type(f"{took} --out json --log-level quiet"))
+    assert (done["mode"], done["retcode"]) == ("finished", 0), done
+    assert hosts.minion.packages()["salt-minion"] == (to, "install ok installed")
+    hosts.type(f"salt-run safeupdate.report {done['rollout']} /var/tmp/rollout.html")
+    refused = hosts.refused("salt-run safeupdate.metrics /var/lib/safeupdate.prom")
+    assert "This runs as the user salt, who may not write to /var/lib." in refused
+    refused = hosts.refused("salt-run safeupdate.update_master \"'3008.3'\"")
+    assert "Nothing was changed" in refused
+    owners = master.run(["find", RECORDED, "!", "-user", "salt"]).stdout
+    assert owners == ""
+    assert "Traceback" not in master.run(["cat", "/var/log/salt/master"]).stdout
+
+
+def _owners(host: Container) -> str:
+    """Return what is in the directories that the set-up writes to, and whose it is."""
+    return host.run(["ls", "-lR", "/etc/salt", "/srv"]).stdout
 
 
 @pytest.mark.soak
@@ -375,7 +415,7 @@ def test_onboarding(fresh: Hosts) -> None:
             ours += block.commands
         elif block.mark == "run":
             others += block.commands
-    first = (BUILD, "salt-pip install", "salt-run safeupdate.setup")
+    first = (BUILD, "salt-pip install", "install -d", "salt-run safeupdate.setup")
     for start in first:
         fresh.type(next(each for each in others if each.startswith(start) and "test=" not in each))
     fresh.type("systemctl restart salt-master")

@@ -15,6 +15,7 @@ import yaml
 
 from devtools.experiment import MINION
 from devtools.lab.container import SITE_PACKAGES, Lab
+from devtools.lab.recipes import MINION_PACKAGES
 from devtools.master import Master
 from tests.lab.handover import FLAG, UNTIL_FLAG, HandoverScene, other
 from tests.lab.jobs import ENGINE, WORK, Stream, thirty
@@ -612,8 +613,8 @@ def test_a_generation_goes_on_with_its_version_whoever_installs_another_one(
     scene.sls("long", LONG)
     jid = scene.publish("state.apply", "long")
     scene.wait_trace("start")
-    get = f"apt-get update; apt-get download salt-minion={other(version)}"
-    unpack = f"cd /tmp; {get}; dpkg --unpack salt-minion_{other(version)}_*.deb"
+    wanted = " ".join(f"{package}={other(version)}" for package in MINION_PACKAGES)
+    unpack = f"cd /tmp; apt-get update; apt-get download {wanted}; dpkg --unpack salt-*.deb"
     scene.container.run(["sh", "-c", unpack], timeout=300)
     for function, arguments in FIRST_USED.items():
         found = scene.call(function, *arguments)

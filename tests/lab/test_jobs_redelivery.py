@@ -100,7 +100,7 @@ def test_a_batch_that_meets_a_restart(make_scene: Callable[..., JobScene]) -> No
     salt = str(Path(venvs.python(scene.master.venv)).with_name("salt"))
     batch = scene.master.network.popen(
         [
-            *(venvs.python(scene.master.venv), salt, "-c", str(scene.master.dir)),
+            *scene.master.command(salt, "-c", str(scene.master.dir)),
             *("-b", "1", MINION, "cmd.run", f"echo batch >> {WORK}; sleep 4; echo batched"),
         ],
         env={"PYTHONPATH": str(scene.site), "PATH": "/usr/bin:/bin"},

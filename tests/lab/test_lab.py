@@ -15,7 +15,7 @@ from devtools.command import REPO, CommandFailed, ToolError
 from devtools.experiment import MINION, SUPPORTED_PAIRS, minion_config
 from devtools.lab import state
 from devtools.lab.container import Container, Lab, Network
-from devtools.lab.recipes import DEBS, PREFIX, SALT_PACKAGES, VERSIONS
+from devtools.lab.recipes import DEBS, MINION_PACKAGES, PREFIX, SALT_PACKAGES, VERSIONS, Installed
 from devtools.master import Master
 from tests.lab.series import series
 
@@ -29,9 +29,9 @@ def test_the_minion_runs_from_its_own_tree(container: Container) -> None:
     assert container.service()["ActiveState"] == "active"
     assert container.service()["UnitFileState"] == "enabled"
     installed = ("3007.15", "install ok installed")
-    assert container.packages() == dict.fromkeys(("salt-common", "salt-minion"), installed)
+    assert container.packages() == dict.fromkeys(MINION_PACKAGES, installed)
     assert not container.run(["dpkg", "--audit"]).stdout
-    assert not container.run(["dpkg", "--verify", "salt-common", "salt-minion"], check=False).stdout
+    assert not container.run(["dpkg", "--verify", *MINION_PACKAGES], check=False).stdout
     exe = container.run(["readlink", f"/proc/{container.service()['MainPID']}/exe"]).stdout
     assert exe.startswith(PREFIX)
 
@@ -162,23 +162,65 @@ def test_all_packages_of_a_version_are_offered_together(lab: Lab, version: str) 
     assert f" salt-common (= {version})" in " ".join(lines)
 
 
-@pytest.mark.parametrize(("version", "later"), SUPPORTED_PAIRS)
-def test_apt_updates_a_plain_minion(
-    make_container: Callable[..., Container], version: str, later: str
+OLD, NEW = SUPPORTED_PAIRS[-1]
+NOBODY_STARTS = "#!/bin/sh\nexit 101\n"
+# How the packages came onto the host, who then owns the tree and minion.d, and what offers the next
+# version.
+HOSTS = {
+    "fresh": (Installed(OLD), "salt salt", NEW),
+    "oldest": (Installed(SUPPORTED_PAIRS[0][0]), "salt salt", OLD),
+    "upgraded": (Installed(OLD, upgraded=True), "salt root", NEW),
+    "hardened": (Installed(OLD, hardened=True), "root salt", NEW),
+    "needrestart": (Installed(OLD, more=("needrestart",)), "salt salt", NEW),
+    "restarts": (Installed(OLD), "salt salt", f"{NEW}+restarts"),
+}
+
+
+@pytest.mark.parametrize("kind", HOSTS)
+def test_apt_updates_a_plain_minion(make_container: Callable[..., Container], kind: str) -> None:
+    installed, owners, later = HOSTS[kind]
+    container = make_container(installed, offers=[f"salt-minion_{later}"])
+    container.write("/etc/salt/minion.d/lab.conf", minion_config())
+    container.up()
+    places = ["stat", "-c", "%U", PREFIX, "/etc/salt/minion.d"]
+    assert container.run(places).stdout.split() == owners.split()
+    before = container.service()["MainPID"]
+    _update(container, later)
+    assert container.service()["MainPID"] != before
+
+
+def test_apt_updates_a_minion_that_runs_as_another_user(
+    make_container: Callable[..., Container],
 ) -> None:
-    container = make_container(version, offers=[f"salt-minion_{later}"]).up()
-    owner = ["stat", "-c", "%U", PREFIX]
+    container = make_container(OLD, offers=[f"salt-minion_{NEW}"])
+    container.write("/etc/salt/minion.d/lab.conf", minion_config({"user": "salt"}))
+    container.up()
+    _update(container, NEW)
+    owner = ["stat", "-c", "%U", f"/proc/{container.service()['MainPID']}"]
     assert container.run(owner).stdout == "salt\n"
-    before = container.service()
+
+
+def test_a_policy_of_the_administrator_keeps_the_minion(
+    make_container: Callable[..., Container],
+) -> None:
+    container = make_container(OLD, offers=[f"salt-minion_{NEW}"])
+    container.write("/usr/sbin/policy-rc.d", NOBODY_STARTS, 0o755)
+    container.up()
+    before = container.service()["MainPID"]
+    _update(container, NEW)
+    assert container.service()["MainPID"] == before
+
+
+def _update(container: Container, later: str) -> None:
+    """Update a plain minion, and look at what the packages leave behind."""
     container.run(["apt-get", "update"])
     container.run(["apt-get", "install", "-y", "salt-minion"])
     installed = (later, "install ok installed")
-    assert container.packages() == dict.fromkeys(("salt-common", "salt-minion"), installed)
-    after = container.service()
-    assert (after["ActiveState"], after["UnitFileState"]) == ("active", "enabled")
-    assert after["MainPID"] != before["MainPID"]
+    assert container.packages() == dict.fromkeys(MINION_PACKAGES, installed)
+    service = container.service()
+    assert (service["ActiveState"], service["UnitFileState"]) == ("active", "enabled")
     assert not container.run(["dpkg", "--audit"]).stdout
-    assert not container.run(["dpkg", "--verify", "salt-common", "salt-minion"], check=False).stdout
+    assert not container.run(["dpkg", "--verify", *MINION_PACKAGES], check=False).stdout
 
 
 def test_the_moved_tree_takes_the_old_one_away(container: Container) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from devtools.lab.container import Lab
+from devtools.lab.recipes import MINION_PACKAGES as OWN
 from tests.lab.managed import BINDS, Managed, Refused, kill_and_fix, served, versions
 
 OFFERS = ("salt-minion_3006.28", "salt-minion_3007.15", "salt-minion_3008.3")
@@ -121,16 +122,17 @@ def test_up_and_down_without_network_once_it_is_staged(machine: Managed) -> None
     """Version-locked before and after; installing again what is there does nothing at all."""
     machine.container.write("/etc/salt/minion.d/mine.conf", "id: kept\n")
     with served(machine.container, "/srv/repo"):
-        need = machine("needs", {"salt-minion": "3008.3"})
-        new = machine.files("download", {"salt-minion": "3008.3"}, "/var/lib/new")
-        old = machine.files("secure", ["salt-minion"], "/var/lib/old")
-    assert versions(new) == {"salt-minion": "3008.3"}
-    assert versions(old) == {"salt-minion": "3007.15"}
-    assert "repacked" not in old[0].path
-    assert need >= machine.path(new[0]).stat().st_size
-    assert machine.path(new[0]).stat().st_mode & 0o777 == 0o600
+        wanted = dict.fromkeys(OWN, "3008.3")
+        need = machine("needs", wanted)
+        new = machine.files("download", wanted, "/var/lib/new")
+        old = machine.files("secure", OWN, "/var/lib/old")
+    assert versions(new) == wanted
+    assert versions(old) == dict.fromkeys(OWN, "3007.15")
+    assert not any("repacked" in file.path for file in old)
+    assert need >= sum(machine.path(file).stat().st_size for file in new)
+    assert {machine.path(file).stat().st_mode & 0o777 for file in new} == {0o600}
     assert _minion(machine)[0] == "3007.15"
-    machine.run("apt-mark", "hold", "salt-minion")
+    machine.run("apt-mark", "hold", *OWN)
     machine("verify", new)
     for files, version in ((new, "3008.3"), (old, "3007.15")):
         began = time.monotonic()
@@ -138,15 +140,15 @@ def test_up_and_down_without_network_once_it_is_staged(machine: Managed) -> None
         took = time.monotonic() - began
         assert _minion(machine) == (version, "hold ok installed")
         assert machine.run("salt-minion", "--version").stdout.split()[1] == version
-        _clean(machine, "salt-minion")
+        _clean(machine, *OWN)
         before = machine.container.service()["InvocationID"]
         machine("install", files)
         assert machine.container.service()["InvocationID"] == before
         print(f"installing {version} with dpkg: {took:.1f} s")
     assert machine.container.read("/etc/salt/minion.d/mine.conf") == "id: kept\n"
-    assert machine("version_locked", ["salt-minion"]) == ["salt-minion"]
-    machine("lock_versions", ["salt-minion"], False)
-    assert machine("version_locked", ["salt-minion"]) == []
+    assert machine("version_locked", OWN) == sorted(OWN)
+    machine("lock_versions", OWN, False)
+    assert machine("version_locked", OWN) == []
 
 
 def test_what_cannot_be_fetched_changes_nothing(machine: Managed) -> None:
@@ -342,25 +344,24 @@ def _contents(machine: Managed, path: str, *columns: str) -> list[str]:
 def test_the_minion_packed_again(machine: Managed) -> None:
     """The whole package: 14,000 files, put back over the next version, with no repository."""
     with served(machine.container, "/srv/repo"):
-        new = machine.files("download", {"salt-minion": "3008.3"}, "/var/lib/new")
-        original = machine.files("download", {"salt-minion": "3007.15"}, "/var/lib/original")
+        new = machine.files("download", dict.fromkeys(OWN, "3008.3"), "/var/lib/new")
+        original = machine.files("download", dict.fromkeys(OWN, "3007.15"), "/var/lib/original")
     assert original == []
     began = time.monotonic()
-    (copy,) = machine.files("secure", ["salt-minion"], "/var/lib/packed")
-    print(
-        f"packing 3007.15 again: {time.monotonic() - began:.1f} s, "
-        f"{machine.path(copy).stat().st_size / 1e6:.0f} MB"
-    )
-    assert copy.path.endswith(".repacked.deb")
-    pool = "/srv/repo/pool"
-    path = machine.run("find", pool, "-name", "salt-minion_3007.15_amd64.deb").stdout.split()[-1]
-    assert _control(machine, copy.path) == _control(machine, path)
-    everything = ("mode", "size", "name")
-    assert _contents(machine, copy.path, *everything) == _contents(machine, path, *everything)
+    copies = machine.files("secure", OWN, "/var/lib/packed")
+    size = sum(machine.path(copy).stat().st_size for copy in copies)
+    print(f"packing 3007.15 again: {time.monotonic() - began:.1f} s, {size / 1e6:.0f} MB")
+    for copy in copies:
+        assert copy.path.endswith(".repacked.deb")
+        found = ("find", "/srv/repo/pool", "-name", f"{copy.package}_3007.15_amd64.deb")
+        path = machine.run(*found).stdout.split()[-1]
+        assert _control(machine, copy.path) == _control(machine, path)
+        everything = ("mode", "size", "name")
+        assert _contents(machine, copy.path, *everything) == _contents(machine, path, *everything)
     machine("install", new)
-    machine("install", [copy])
+    machine("install", copies)
     assert _minion(machine) == ("3007.15", "install ok installed")
-    _clean(machine, "salt-minion")
+    _clean(machine, *OWN)
     assert machine.run("salt-minion", "--version").stdout.split()[1] == "3007.15"
 
 
@@ -401,26 +402,26 @@ def test_dpkg_is_killed_while_it_configures(machine: Managed, fix: str) -> None:
 def test_dpkg_is_killed_while_it_unpacks(machine: Managed, fix: str) -> None:
     """The package is big enough to be caught between its first file and its last."""
     with served(machine.container, "/srv/repo"):
-        old = machine.files("secure", ["salt-minion"], "/var/lib/old")
-        new = machine.files("download", {"salt-minion": "3008.3"}, "/var/lib/new")
-    machine.run("apt-mark", "hold", "salt-minion")
+        old = machine.files("secure", OWN, "/var/lib/old")
+        new = machine.files("download", dict.fromkeys(OWN, "3008.3"), "/var/lib/new")
+    machine.run("apt-mark", "hold", *OWN)
     unpacked = machine.container.path("/opt/saltstack/salt/bin")
     kill_and_fix(
         machine,
         fix,
-        ["salt-minion"],
+        OWN,
         new=new,
         old=old,
         programs="dpkg|dpkg-deb|tar",
         moment=lambda: any(entry.name.endswith(".dpkg-new") for entry in os.scandir(unpacked)),
-        unfinished=["salt-minion"],
+        unfinished=["salt-common"],
         repository=lambda: served(machine.container, "/srv/repo"),
     )
     assert _minion(machine) == ("3007.15" if fix == "back" else "3008.3", "hold ok installed")
-    assert machine("version_locked", ["salt-minion"]) == ["salt-minion"]
-    _clean(machine, "salt-minion")
+    assert machine("version_locked", OWN) == sorted(OWN)
+    _clean(machine, *OWN)
     scraps = ("(", "-name", "*.dpkg-new", "-o", "-name", "*.dpkg-tmp", ")")
     assert machine.run("find", "/opt", "/lib/systemd", "/etc/salt", *scraps).stdout == ""
-    machine("lock_versions", ["salt-minion"], False)
+    machine("lock_versions", OWN, False)
     machine("install", old)
     assert _minion(machine) == ("3007.15", "install ok installed")

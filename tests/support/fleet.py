@@ -13,12 +13,14 @@ import salt.config
 import salt.runner
 from salt.exceptions import SaltClientError
 
+from devtools import as_packaged
 from devtools.master import GRAINS_ONCE
 from saltext_safeupdate.core.record.phase import Phase
 from saltext_safeupdate.core.record.store import Store
 from saltext_safeupdate.master import orders
 
 from . import at_once
+from .as_user import as_user
 from .masters import kill_all
 from .packages import Database
 from .waiting import LONGEST
@@ -61,10 +63,13 @@ class Daemon:
     def start(self):
         path = os.pathsep.join((str(REPO), os.environ.get("PYTHONPATH", "")))
         self.process = subprocess.Popen(
-            (BIN / self.program, "-c", self.home, "-l", "quiet"),
+            self._as_user([str(BIN / self.program), "-c", str(self.home), "-l", "quiet"]),
             env={**os.environ, "PYTHONPATH": path.rstrip(os.pathsep)},
             stdout=subprocess.DEVNULL,
         )
+
+    def _as_user(self, argv):
+        return argv
 
     def kill(self):
         """End it, and all that it has forked, as a power cut does."""
@@ -89,7 +94,12 @@ class Master(Daemon):
             "peer_run": {".*": ["safeupdate.master_version"]},
             **GRAINS_ONCE,
         }
-        super().__init__("salt-master", home, {**options, **self.ports, **config})
+        options |= {"user": as_packaged.USER, **self.ports}
+        super().__init__("salt-master", home, {**options, **config})
+        as_packaged.give(home)
+
+    def _as_user(self, argv):
+        return as_packaged.as_user(argv)
 
     @property
     def opts(self):
@@ -97,8 +107,12 @@ class Master(Daemon):
 
     def runner(self, fun, *args, **kwargs):
         """Call a runner function in this process, which costs less than a program."""
-        with salt.runner.RunnerClient(self.opts) as client:
-            return client.cmd(f"safeupdate.{fun}", list(args), kwarg=kwargs, print_event=False)
+
+        def call():
+            with salt.runner.RunnerClient(self.opts) as client:
+                return client.cmd(f"safeupdate.{fun}", list(args), kwarg=kwargs, print_event=False)
+
+        return as_user(call)
 
     def publish(self, minion, fun, *args):
         """Publish a job; return its JID."""
@@ -126,7 +140,9 @@ class Master(Daemon):
 
     def command(self, *words):
         """Return how to call a runner function in a program."""
-        return (BIN / "salt-run", "-c", self.home, "--out", "json", *words)
+        return as_packaged.as_user(
+            [str(BIN / "salt-run"), "-c", str(self.home), "--out", "json", *words]
+        )
 
 
 class Guest(Daemon):

@@ -17,8 +17,10 @@ import salt.exceptions
 import yaml
 from pytestskipmarkers.utils import ports
 
+from devtools import as_packaged
 from devtools.master import GRAINS_ONCE
 from saltext_safeupdate.master.account import Account, path_of
+from tests.support.as_user import as_user
 from tests.support.masters import kill_all, silenced
 from tests.support.minion import MODULES
 from tests.support.real_minion import startup
@@ -40,7 +42,7 @@ class RealMaster:
         self._noted = path / "noted"
         startup(path / "srv")
         self.config = {
-            "user": "root",
+            "user": as_packaged.USER,
             "root_dir": str(path / "root"),
             # The path of a socket has to be short.
             "sock_dir": str(path / "s"),
@@ -65,8 +67,11 @@ class RealMaster:
             (path / keys).mkdir(parents=True)
             for name in ("master.pem", "master.pub"):
                 shutil.copy(Path(like.opts["pki_dir"], name), path / keys)
+        # Its job cache notes returns next to its configuration.
+        shutil.chown(path, as_packaged.USER)
+        as_packaged.give(path / "root", path / "s")
         self._process = subprocess.Popen(
-            [sys.executable, "-c", PROGRAM, "-c", str(path), "-l", "quiet"],
+            as_packaged.as_user([sys.executable, "-c", PROGRAM, "-c", str(path), "-l", "quiet"]),
             start_new_session=True,
             env={**os.environ, "TZ": zone},
         )
@@ -86,15 +91,22 @@ class RealMaster:
 
     def remember(self, minion, grains=None, pillar=None):
         """Have it believe that a minion has these grains and this pillar, or know of none."""
-        cache = salt.cache.factory(self.opts)
-        # Where each Salt keeps them.
-        banks = ((("grains", minion.id), grains), (("pillar", minion.id), pillar))
-        both = {"grains": grains, "pillar": pillar}
-        for place, known in (*banks, ((f"minions/{minion.id}", "data"), both if grains else None)):
-            if known is None:
-                cache.flush(*place)
-            else:
-                cache.store(*place, known)
+
+        def store():
+            cache = salt.cache.factory(self.opts)
+            # Where each Salt keeps them.
+            banks = ((("grains", minion.id), grains), (("pillar", minion.id), pillar))
+            both = {"grains": grains, "pillar": pillar}
+            for place, known in (
+                *banks,
+                ((f"minions/{minion.id}", "data"), both if grains else None),
+            ):
+                if known is None:
+                    cache.flush(*place)
+                else:
+                    cache.store(*place, known)
+
+        as_user(store)
 
     def waits_for(self, minion):
         """Return the jobs that the minion has neither returned nor called not meant."""

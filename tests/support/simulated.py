@@ -274,6 +274,7 @@ class FakePackages:
         self.locked = set()
         self.half_done = []
         self.write_ahead = True
+        self.marks = ()
         self.at_work = lambda: False
         self.repairs = lambda: None
         self.repaired = 0

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ..core.errors import LockHeldError
-from ..core.host.files import make_private, open_private
 from .cache import ROOT
+from .store_lock import opened
 
 
 @contextlib.contextmanager
@@ -18,11 +18,10 @@ def alone(opts: Mapping[str, Any], name: str, busy: str) -> Iterator[None]:
     """
     Hold the lock file *name* of this master meanwhile.
 
-    Raises LockHeldError, with the message *busy*, if another process holds it.
+    Raises LockHeldError, with the message *busy*, if another process holds it; and CacheError.
     """
     directory = os.path.join(str(opts["cachedir"]), ROOT)
-    make_private(directory)
-    fd = open_private(os.path.join(directory, name))
+    fd = opened(directory, name)
     try:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

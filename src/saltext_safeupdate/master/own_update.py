@@ -7,8 +7,10 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import salt
+import salt.config
 
 from ..core.errors import InputError, SafeUpdateError, one_line
+from ..core.host import rights
 from ..core.host.minions import registered
 from ..core.settings import Settings
 from . import questions, targets
@@ -25,6 +27,19 @@ _UNDER_WAY = (
 )
 
 
+def configured_id(opts: Mapping[str, Any]) -> str:
+    """Return the ID that the configuration next to the master's gives a minion of this host."""
+    path = os.path.join(os.path.dirname(os.path.abspath(str(opts["conf_file"]))), "minion")
+    try:
+        return str(salt.config.minion_config(path)["id"])
+    except OSError as err:
+        raise InputError(
+            f"The user {rights.user()} of this process may not read {err.filename}, so the minion "
+            f"of this host is not known. {_NOTHING} Name it with 'minion': 'salt-call --local "
+            "grains.get id', as root, says its ID."
+        ) from err
+
+
 def update(
     opts: Mapping[str, Any],
     version: str,
@@ -36,6 +51,7 @@ def update(
     ask: Ask = questions.ask,
     registry: str = Settings.registry_dir,
     accepted: Callable[[Mapping[str, Any]], Collection[str]] = targets.accepted,
+    configured: Callable[[Mapping[str, Any]], str] = configured_id,
 ) -> dict[str, Any]:
     """
     Let the minion of this host update itself, and this master with it; return its answer.
@@ -43,7 +59,7 @@ def update(
     With *test*, return its plan. *registry* is the directory with notes of minions of this host.
     Raises InputError without such a minion, and SafeUpdateError if it refuses or does not answer.
     """
-    name = minion or _beside(registry)
+    name = minion or _beside(registry) or configured(opts)
     if name not in accepted(opts):
         raise InputError(
             f"{name} is no minion of this master: its key is not accepted. {_NOTHING} Accept it "
@@ -68,7 +84,11 @@ def update(
 
 
 def _beside(registry: str) -> str:
-    """Return the one minion of this host that runs from the code of this process."""
+    """
+    Return the one minion of this host that runs from the code of this process.
+
+    Empty if this user may not see what minions have noted: a packaged master does not run as root.
+    """
     code = os.path.realpath(str(salt.__file__))
     found = [
         each.id
@@ -83,11 +103,12 @@ def _beside(registry: str) -> str:
             f"{', '.join(sorted(found))}. {_NOTHING} Name one of them with 'minion': they are all "
             "updated at once."
         )
+    if os.geteuid() != 0 and not os.access(registry, os.R_OK | os.X_OK, effective_ids=True):
+        return ""
     raise InputError(
-        "No minion with this extension runs on this host from the packages of this master, or this "
-        f"user may not see it, so nobody could update it. {_NOTHING} Install and set up a minion "
-        "here, or call this as root; if one is here whose 'safeupdate:registry_dir' is another, "
-        "name it with 'minion'."
+        "No minion with this extension runs on this host from the packages of this master, so "
+        f"nobody could update it. {_NOTHING} Install and set up a minion here; if one is here "
+        "whose 'safeupdate:registry_dir' is another, name it with 'minion'."
     )
 
 

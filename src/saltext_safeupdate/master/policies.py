@@ -20,6 +20,7 @@ import salt.utils.yaml
 import salt.version
 
 from ..core.errors import InputError, SafeUpdateError, one_line
+from ..core.host import rights
 from ..fleet import policy
 from ..fleet.policy import Group, Known, Policy, Standing
 from ..fleet.request import Group as Target
@@ -58,7 +59,8 @@ def read(opts: Mapping[str, Any]) -> Policy | None:
     except FileNotFoundError:
         return None
     except OSError as err:
-        raise _broken(path, f"it cannot be read: {err.strerror}") from err
+        why = f"the user {rights.user()} cannot read it ({err.strerror})"
+        raise _broken(path, why) from err
     told = os.fstat(fd)
     if not stat.S_ISREG(told.st_mode):
         os.close(fd)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 
 from ..core import times
 from ..core.errors import InputError, RecordError
+from ..core.host import rights
 from ..core.host.files import write_atomic
 from ..fleet import metrics as metric
 from ..fleet import report
@@ -41,6 +42,11 @@ def write_report(
     rollout, or the file cannot be written.
     """
     target = _target(path)
+    if closed := rights.unwritable([target]):
+        raise InputError(
+            f"{closed} {target} was not written. Give a path in a directory where that user may "
+            "write."
+        )
     if _is_other_file(target, report.MARK.encode()) and not force:
         raise InputError(
             f"{target} is there and is no report, so it was left alone. Give another path, or "
@@ -101,6 +107,10 @@ def write_metrics(
     target = _target(path)
     if not target.endswith(METRICS):
         raise InputError(f"Textfile collectors read '*{METRICS}' only; {target} was not written.")
+    if closed := rights.unwritable([target]):
+        raise InputError(
+            f"{closed} {target} was not written. {rights.remedy([target])}. Or give another path."
+        )
     if _is_other_file(target, metric.FIRST_METRIC.encode()):
         raise InputError(
             f"{target} is there and does not hold these metrics, so it was left alone. "

@@ -14,7 +14,6 @@ from salt.exceptions import CommandExecutionError
 from ..core.errors import SafeUpdateError
 from . import results
 from .chunks import join_comments
-from .following import again
 from .runs import Level, Pending, Run
 
 if TYPE_CHECKING:
@@ -51,16 +50,16 @@ class Ending:
         def work() -> list[Any]:
             return [self._call_again(run, entry) for entry in run.pending]
 
-        guard = self._packages().guard
+        guard, following = self._packages().guard, self._packages().following
         try:
-            refusal = self._packages().following.refusal(run.pending)
+            refusal = following.refusal(run.pending)
             if refusal:
                 raise CommandExecutionError(refusal)
             real = guard.transact(
                 work,
                 f"state run: {', '.join(names)}",
                 results.failures,
-                again=sorted(again(run.pending)),
+                again=sorted(following.again(run.pending)),
             )
         except (CommandExecutionError, SafeUpdateError) as err:
             real = [

@@ -157,9 +157,23 @@ class Following:
 
     # -- at the end of the run -----------------------------------------------------
 
+    @staticmethod
+    def again(pending: Iterable[Pending]) -> frozenset[str]:
+        """Return the own packages that deferred states remove and have installed in the end."""
+        gone: set[str] = set()
+        back: set[str] = set()
+        for entry in pending:
+            for name, change in entry.deferral.changes.items():
+                if change.new and name in gone:
+                    back.add(name)
+                elif change.old and not change.new:
+                    gone.add(name)
+                    back.discard(name)
+        return frozenset(back)
+
     def refusal(self, pending: Sequence[Pending]) -> str:
         """Return why the deferred states may not run, or an empty text. Raise SafeUpdateError."""
-        back = again(pending)
+        back = self.again(pending)
         why = self._why_not(pending, back)
         return _NOTHING.format(why=why) if why else ""
 
@@ -215,20 +229,6 @@ class Following:
             if not offers[name] or (asked == now.get(name) and asked not in offers[name]):
                 return _NOT_ON_OFFER.format(name=name, version=asked or "it")
         return ""
-
-
-def again(pending: Iterable[Pending]) -> frozenset[str]:
-    """Return the own packages that the deferred states remove, and have installed in the end."""
-    gone: set[str] = set()
-    back: set[str] = set()
-    for entry in pending:
-        for name, change in entry.deferral.changes.items():
-            if change.new and name in gone:
-                back.add(name)
-            elif change.old and not change.new:
-                gone.add(name)
-                back.discard(name)
-    return frozenset(back)
 
 
 def _waiting() -> Run | None:

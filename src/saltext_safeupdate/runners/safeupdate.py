@@ -152,6 +152,8 @@ def setup(window=3600, config_file=None, test=False):
         Whether to show only what would be changed. Defaults to ``False``.
 
     :raises CommandExecutionError: if the master cannot be set up without taking something away.
+    :raises CommandExecutionError: if the user of the master may not write to a directory. Then
+        nothing is written, and the error has the command that lets this user.
     """
     from saltext_safeupdate.admin.setup import master_set_up
     from saltext_safeupdate.master import hooks
@@ -729,13 +731,14 @@ def report(rollout, path, public=False, force=False, zone="UTC"):
 
     .. code-block:: bash
 
-        salt-run safeupdate.report 20261122-061503-9f3a /root/rollout.html
+        salt-run safeupdate.report 20261122-061503-9f3a /var/tmp/rollout.html
 
     rollout
         The name of the rollout.
 
     path
-        The file. An existing report is replaced.
+        The file. An existing report is replaced. The user of the master has to be allowed to write
+        to its directory, as in ``/var/tmp``.
 
     public
         Let all users of the host read the file. Defaults to ``False``: only the user that
@@ -1047,7 +1050,8 @@ def update_master(version, minion=None, when="idle", allow_downgrade=False, test
 
     minion
         The ID of the minion. Defaults to the one of this host that runs from the packages of this
-        master.
+        master; if the user of the master may not see it, to the ID that the configuration of the
+        minion gives.
 
     when
         ``idle`` to wait for a moment in which no job of the minion runs, or ``now`` to hold its new

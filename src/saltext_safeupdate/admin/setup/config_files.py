@@ -15,6 +15,7 @@ import salt.utils.dictupdate
 import salt.utils.yaml
 
 from ...core.errors import SafeUpdateError
+from ...core.host import rights
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,6 +98,8 @@ def read(path: str) -> dict[str, Any]:
             found = salt.utils.yaml.safe_load(file) or {}
     except FileNotFoundError:
         return {}
+    except PermissionError as err:
+        raise SafeUpdateError(rights.unreadable(path)) from err
     except (OSError, UnicodeDecodeError, salt.utils.yaml.YAMLError) as err:
         raise _unreadable(path, str(err)) from err
     if not isinstance(found, dict):

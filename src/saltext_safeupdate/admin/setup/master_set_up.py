@@ -8,7 +8,7 @@ from typing import Any
 
 from ...core.errors import SafeUpdateError
 from ...core.extensions import ourselves
-from ...core.host import files
+from ...core.host import files, rights
 from . import set_up
 
 _MARK = "# From saltext-safeupdate: 'salt-run safeupdate.setup' writes it again.\n"
@@ -30,8 +30,9 @@ def carry_out(
     """
     Set this master up; return what was, or with *test* would be, changed, and what is left to do.
 
-    *opts* are the master's, *unfit* is why none of it works with them. Raises SafeUpdateError with
-    the lines to add by hand if that cannot be done without taking something away.
+    *opts* are the master's, *unfit* is why none of it works with them. Raises SafeUpdateError, and
+    has written nothing: with the lines to add by hand if that cannot be done without taking
+    something away, or with what lets this user write where it may not.
     """
     main_file = str(opts.get("conf_file") or "/etc/salt/master")
     try:
@@ -46,11 +47,17 @@ def carry_out(
         path: {"old": files.text(path) and "another version", "new": "SLS"} for path in wanted
     }
     restart = config.differs
+    # Before anything is written: a master that is half set up looks as if it were set up.
+    if closed := rights.unwritable(changes):
+        raise SafeUpdateError(
+            f"{closed} Nothing was written. {rights.remedy(changes)}. Then call this again."
+        )
     if not test:
-        if restart:
-            config.write()
         for path, text in wanted.items():
             _write(path, text)
+        # Last: until it is written, another run says that the master has to be restarted.
+        if restart:
+            config.write()
     done = "would be" if test else "were"
     said = [f"{len(changes)} files {done} written."] if changes else []
     said += [] if changes or unfit else ["The master is set up."]
@@ -84,6 +91,9 @@ def _states(opts: Mapping[str, Any]) -> tuple[dict[str, str], list[str]]:
     for name in sorted(os.listdir(source)):
         text = files.text(os.path.join(source, name))
         path = os.path.join(str(roots[0]), "safeupdate", name)
+        if os.path.exists(path) and not os.access(path, os.R_OK, effective_ids=True):
+            kept.append(f"{path} does not change: the user {rights.user()} may not read it.")
+            continue
         now = files.text(path)
         if now in (text, _MARK + text):
             continue

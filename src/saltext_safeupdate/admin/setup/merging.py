@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import salt.utils.yaml
 
 from ...core.errors import InputError, SafeUpdateError
+from ...core.host import rights
 from ...core.host.files import write_atomic
 from . import config_files, executors, stand_ins
 from .config_files import ConfigFiles
@@ -384,5 +385,7 @@ def text_of(path: str) -> str:
             return file.read()
     except FileNotFoundError:
         return ""
+    except PermissionError as err:
+        raise SafeUpdateError(rights.unreadable(path)) from err
     except (OSError, UnicodeDecodeError) as err:
         raise SafeUpdateError(f"{path} cannot be read: {err}. {_UNCHANGED}") from err

@@ -328,16 +328,6 @@ def _unaware(known: Circumstances, around: Surroundings) -> Iterator[Finding]:
         yield Finding("other-minion-unaware", problem, fix, stops)
 
 
-def _too_old(known: Circumstances, around: Surroundings) -> Iterator[Finding]:
-    if known.too_old:
-        yield Finding("extension-too-old", *known.too_old)
-
-
-def _marks(known: Circumstances, around: Surroundings) -> Iterator[Finding]:
-    for problem, fix in known.marks:
-        yield Finding("foreign-mark", problem, fix)
-
-
 def _restart(known: Circumstances, around: Surroundings) -> Iterator[Finding]:
     if known.obstacle:
         yield Finding(
@@ -371,12 +361,14 @@ def _modules(known: Circumstances, around: Surroundings) -> Iterator[Finding]:
         )
 
 
-def _noted(code: str, told: Callable[[Circumstances], Sequence[Told]]) -> Check:
-    """Return a check whose findings do not block."""
+def _noted(
+    code: str, told: Callable[[Circumstances], Sequence[Told]], *, blocking: bool = False
+) -> Check:
+    """Return a check whose findings are told to it."""
 
     def check(known: Circumstances, around: Surroundings) -> Iterator[Finding]:
         for problem, fix in told(known):
-            yield Finding(code, problem, fix, blocking=False)
+            yield Finding(code, problem, fix, blocking)
 
     return check
 
@@ -398,8 +390,10 @@ CHECKS: dict[str, Check] = {
     "other-minion-unaware": _unaware,
     "master-beside": _noted("master-beside", lambda known: known.masters),
     "server-beside": _noted("server-beside", lambda known: known.servers),
-    "extension-too-old": _too_old,
-    "foreign-mark": _marks,
+    "extension-too-old": _noted(
+        "extension-too-old", lambda known: [known.too_old] if known.too_old else [], blocking=True
+    ),
+    "foreign-mark": _noted("foreign-mark", lambda known: known.marks, blocking=True),
     "no-restart": _restart,
     "no-slots": _slots,
     "disk-space": _disk_space,

@@ -39,11 +39,15 @@ def complete(context: Context, update: Update) -> tuple[Update, str]:
     """
     if update.kind != "update" or update.of_extension or update.of_build or update.by_boot:
         return update, ""
-    said = []
+    said, changing = [], {phase.value for phase in CHANGING}
     try:
-        been = {row.phase for row in context.store.history(update.id)}
-        if been & {phase.value for phase in CHANGING}:
-            said = [_finish_packages(context, update), _start(context, update)]
+        rows = context.store.history(update.id)
+        been = [row.phase for row in rows if row.phase != Phase.FAILED.value]
+        if changing.intersection(been):
+            said.append(_finish_packages(context, update))
+        # A watch has started it often enough.
+        if been[-1:] and been[-1] in changing:
+            said.append(_start(context, update))
     except SafeUpdateError as err:
         log.error("update %s: the host may be left half done: %s", update.id, err)
     done = replace(update, progress=replace(update.progress, completed=True))

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 
 from ..errors import SafeUpdateError
 from ..host import linked_copy
+from ..packages.manager import Transactions
+from ..prepare import marks
 from ..prepare.revisions import Revisions
 from ..record.phase import Phase
 from ..record.store import Store
@@ -13,16 +15,23 @@ from ..record.update import Update
 
 
 def passed(
-    store: Store, revisions: Revisions, update: Update, arm: Callable[[Mapping[str, str]], object]
+    store: Store,
+    revisions: Revisions,
+    update: Update,
+    arm: Callable[[Mapping[str, str]], object],
+    manager: Transactions | None,
 ) -> Update:
     """
     Return the record in ``installing``: from here on the update is completed. All locks are held,
     so no other job runs.
 
     *arm* makes sure that a supervisor continues the update, whichever process dies; it gets the
-    linked copies of the old code by their directories. Raise SafeUpdateError or OSError before
-    anything has changed.
+    linked copies of the old code by their directories. *manager* is the package manager of the
+    host. Raise SafeUpdateError or OSError before anything has changed.
     """
+    for problem, fix in marks.foreign(manager.marks if manager is not None else ()):
+        # Others may have made it since the pre-flight.
+        raise SafeUpdateError(f"{problem} Nothing was changed. {fix}")
     roots = update.code.roots
     # Other jobs may have changed the configuration since then, and none can now.
     revisions.renew_backup(update.way_back)

@@ -169,7 +169,9 @@ class QuietTransaction:
                         why=self._record.way_back.missing or "not known",
                     )
                 )
-            self._record = no_return.passed(by.store, by.revisions, self._record, by.arm)
+            self._record = no_return.passed(
+                by.store, by.revisions, self._record, by.arm, by.manager
+            )
         except (SafeUpdateError, OSError) as err:
             self._advance(Phase.FAILED, reason=str(err))
             raise

@@ -311,7 +311,7 @@ def _begin(context: Context, update: Update) -> Update:
         Steps(context.settings.steps_dir, context.store).verify()
         arm = partial(watchdog.arm, context.settings, context.watchdogs, context.command)
         update = servers.note(context, update)
-        return no_return.passed(context.store, context.revisions, update, arm)
+        return no_return.passed(context.store, context.revisions, update, arm, context.manager)
     except (SafeUpdateError, OSError):
         context.locks.update.release()
         raise

@@ -71,6 +71,7 @@ FULL = {
         silent=True,
         beside=("5",),
         completed=True,
+        again=("salt-minion",),
     ),
     "former": Former(
         pid=5, invocation="i", report=1.0, process="5", took=2.0, hooked=False, noted="b:7"

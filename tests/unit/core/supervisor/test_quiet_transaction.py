@@ -431,6 +431,17 @@ def test_copies_of_an_earlier_update_are_removed(host):
     assert not os.path.exists(copy)
 
 
+def test_somebody_has_made_a_mark_for_the_scripts_since_the_pre_flight(host, tmp_path):
+    mark = tmp_path / "mark"
+    mark.symlink_to("/etc")
+    host.packages.marks = [str(mark)]
+    with pytest.raises(SafeUpdateError, match="is no regular file"):
+        host.transaction().change(lambda: pytest.fail("changed"), host.job())
+    assert host.last.phase is Phase.FAILED
+    assert "Nothing was changed" in host.last.reason
+    assert host.restarts() == []
+
+
 def test_the_service_cannot_be_inhibited(host):
     host.services.fails = ["inhibit"]
     with pytest.raises(CommandError, match="inhibit failed"):
