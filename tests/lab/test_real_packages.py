@@ -16,6 +16,7 @@ from .scene import Scene
 FAULTY = "3008.3+faulty"
 RUN = "new:\n  pkg.latest:\n    - name: salt-minion\n    - refresh: True\n"
 DROP_IN = "/etc/systemd/system/salt-minion.service.d/zzz-local.conf"
+REMOUNT = "mount -o remount,bind"
 # What somebody may set for the unit of a minion.
 DROP_INS = {
     "start": "ExecStart=\nExecStart=/usr/bin/salt-minion -c /etc/salt\nRestart=always\n",
@@ -79,4 +80,23 @@ def test_the_minion_is_killed_while_its_packages_change(scene: Callable[..., Sce
     made.up()
     made.sls("new", RUN)
     made.publish("state.apply", "new")
+    ended_well(made)
+
+
+def test_usr_is_read_only_and_a_hook_of_apt_changes_that(scene: Callable[..., Scene]) -> None:
+    """The supervisor installs without apt's hooks: it says so before anything has changed."""
+    made = scene()
+    hooks = {"Pre": "rw", "Post": "ro"}
+    lines = (f'DPkg::{when}-Invoke {{"{REMOUNT},{how} /usr";}};' for when, how in hooks.items())
+    made.container.write("/etc/apt/apt.conf.d/99remount", "\n".join(lines))
+    made.up()
+    for argv in ("mount --bind /usr /usr", f"{REMOUNT},ro /usr"):
+        made.container.run(argv.split())
+    made.call("safeupdate.update")
+    record = made.wait_end()
+    assert record["phase"] == "failed"
+    assert "/usr is read-only" in record["reason"]
+    assert made.version() == "3007.15"
+    made.sls("new", RUN)
+    assert made.returned(made.publish("state.apply", "new"))["success"]
     ended_well(made)
