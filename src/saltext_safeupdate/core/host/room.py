@@ -1,4 +1,4 @@
-"""Room on file systems: what has to stay free, and how much is."""
+"""Room on file systems: what has to stay free, how much is, and whether it can be used."""
 
 from __future__ import annotations
 
@@ -18,6 +18,11 @@ def free(directory: str, statvfs: Statvfs = os.statvfs) -> int:
         directory = os.path.dirname(directory)
     system = statvfs(directory)
     return system.f_bavail * system.f_frsize
+
+
+def is_read_only(directory: str, statvfs: Statvfs = os.statvfs) -> bool:
+    """Tell whether the file system of a directory is mounted without a way to write to it."""
+    return bool(statvfs(directory).f_flag & os.ST_RDONLY)
 
 
 def size(directory: str) -> int:

@@ -18,6 +18,7 @@ from ..errors import CommandError, RecordError, SafeUpdateError
 from ..extensions.beside_salt import stage_beside_salt
 from ..generations import replaced
 from ..generations.activation import Activation
+from ..host import room
 from ..host.background import in_background
 from ..packages.manager import Installer
 from ..packages.request import File
@@ -33,6 +34,8 @@ from .context import Context
 
 log = logging.getLogger("salt-safeupdate")
 
+# Every package of Salt has files here.
+_PROGRAMS = "/usr"
 # Attempts of a download, and seconds between them.
 _DOWNLOAD_ATTEMPTS = 3
 _DOWNLOAD_INTERVAL = 5.0
@@ -82,6 +85,13 @@ def _check(context: Context, update: Update) -> Update:
         raise SafeUpdateError(
             f"{waiting} An update would not start from it: reboot first, or make the running "
             "snapshot the default again"
+        )
+    elsewhere = update.of_extension or update.of_build or update.by_boot
+    if not elsewhere and room.is_read_only(_PROGRAMS):
+        # A hook of apt may change that, but we install with dpkg alone.
+        raise SafeUpdateError(
+            f"The file system of {_PROGRAMS} is read-only. Mount it with 'mount -o remount,rw', "
+            "and request the update again, or use 'pkg.latest' in a state"
         )
     update = _before(context, installer, update)
     if update.phase.final:

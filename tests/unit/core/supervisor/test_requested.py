@@ -13,7 +13,7 @@ from saltext_safeupdate.core.errors import (
 )
 from saltext_safeupdate.core.generations import replaced
 from saltext_safeupdate.core.generations.replaced import Row
-from saltext_safeupdate.core.host import copy_names, linked_copy, locks
+from saltext_safeupdate.core.host import copy_names, linked_copy, locks, room
 from saltext_safeupdate.core.prepare import known
 from saltext_safeupdate.core.prepare.staging import Staging
 from saltext_safeupdate.core.record.phase import Phase
@@ -63,6 +63,17 @@ def test_where_nothing_restarts_the_minion_nothing_is_changed(host):
     host.supervise()
     assert host.last.phase is Phase.FAILED
     assert "neither systemd nor" in host.last.reason
+    assert "Nothing was changed." in host.last.reason
+    assert host.packages.versions == OLD
+    host.assert_at_peace()
+
+
+def test_where_packages_cannot_write_nothing_is_changed(host, monkeypatch):
+    monkeypatch.setattr(room, "is_read_only", lambda directory: True)
+    host.ask("3007.15")
+    host.supervise()
+    assert host.last.phase is Phase.FAILED
+    assert "/usr is read-only" in host.last.reason
     assert "Nothing was changed." in host.last.reason
     assert host.packages.versions == OLD
     host.assert_at_peace()
