@@ -86,7 +86,7 @@ def _check(context: Context, update: Update) -> Update:
             f"{waiting} An update would not start from it: reboot first, or make the running "
             "snapshot the default again"
         )
-    elsewhere = update.of_extension or update.of_build or update.by_boot
+    elsewhere = update.of_extension or update.of_build or context.activation.by_boot
     if not elsewhere and room.is_read_only(_PROGRAMS):
         # A hook of apt may change that, but we install with dpkg alone.
         raise SafeUpdateError(

@@ -6,7 +6,7 @@ import pytest
 
 from saltext_safeupdate.core.errors import InputError, LockHeldError, SafeUpdateError
 from saltext_safeupdate.core.generations import meeting
-from saltext_safeupdate.core.host import processes
+from saltext_safeupdate.core.host import processes, room
 from saltext_safeupdate.core.record.parts import ASKING, Code, Owed, WayBack
 from saltext_safeupdate.core.record.phase import Phase
 from tests.support.simulated import FakeTransactional, Killed
@@ -83,6 +83,11 @@ def test_it_waits_for_the_boot_watches_and_commits(machine, host):
     ]
     assert (machine.running, host.restarts()) == (NEW, [])
     host.assert_at_peace()
+
+
+def test_the_running_system_may_be_read_only(machine, host, monkeypatch):
+    monkeypatch.setattr(room, "is_read_only", lambda directory: True)
+    assert machine.ask().phase is Phase.WAITING_FOR_BOOT
 
 
 def test_a_supervisor_that_is_started_before_the_boot_has_nothing_to_do(machine, host):
