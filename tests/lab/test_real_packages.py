@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from devtools.lab.container import Lab
-from devtools.lab.recipes import FAULT_FILE
+from devtools.lab.recipes import FAULT_FILE, MINION_PACKAGES, Installed
 
 from .scene import Scene
 
@@ -17,6 +17,19 @@ FAULTY = "3008.3+faulty"
 RUN = "new:\n  pkg.latest:\n    - name: salt-minion\n    - refresh: True\n"
 DROP_IN = "/etc/systemd/system/salt-minion.service.d/zzz-local.conf"
 REMOUNT = "mount -o remount,bind"
+OLD, NEW = "3007.15", "3008.3"
+# How hosts got their Salt, which version is on offer, and what an administrator has put there.
+HOSTS = {
+    "its scripts restart the minion and fail with that": (OLD, f"{NEW}+restarts", {}),
+    "needrestart": (Installed(OLD, more=("needrestart",)), NEW, {}),
+    "upgraded before": (Installed(OLD, upgraded=True), NEW, {}),
+    "hardened": (Installed(OLD, hardened=True), NEW, {}),
+    "no script may restart anything": (
+        *(OLD, f"{NEW}+restarts"),
+        {"/usr/sbin/policy-rc.d": "#!/bin/sh\nexit 101\n"},
+    ),
+}
+SHORT = "needrestart"
 # What somebody may set for the unit of a minion.
 DROP_INS = {
     "start": "ExecStart=\nExecStart=/usr/bin/salt-minion -c /etc/salt\nRestart=always\n",
@@ -56,6 +69,35 @@ def ended_well(scene: Scene, phase: str = "committed") -> None:
     assert scene.answers() == scene.version().partition("+")[0]
     assert len(minions(scene)) == 1, minions(scene)
     assert units_of_ours(scene) == ""
+
+
+@pytest.mark.parametrize(
+    "host", [pytest.param(each, marks=() if each == SHORT else pytest.mark.soak) for each in HOSTS]
+)
+def test_there_and_back_on_hosts_as_people_have_them(
+    lab: Lab, site: Path, begin: Callable[[Any], Any], host: str
+) -> None:
+    """A state run updates the minion beside a job, and a request takes it back."""
+    installed, offered, files = HOSTS[host]
+    offers = [f"salt-minion_{each}" for each in (OLD, offered)]
+    made = begin(Scene(lab, site, installed, offers=offers))
+    for path, text in files.items():
+        made.container.write(path, text, 0o755)
+    made.up()
+    job = made.publish("cmd.run", "sleep 60; echo done")
+    made.sls("new", RUN)
+    assert made.returned(made.publish("state.apply", "new"))["success"]
+    for version in (offered, OLD):
+        record = made.wait_end()
+        assert record["phase"] == "committed", record["reason"]
+        assert (made.version(), made.leftovers()) == (version, [])
+        assert made.answers() == version.partition("+")[0]
+        verified = made.container.run(["dpkg", "--verify", *MINION_PACKAGES], check=False)
+        assert verified.stdout == ""
+        assert made.container.service()["UnitFileState"] == "enabled"
+        if version == offered:
+            made.call("safeupdate.rollback")
+    assert made.returned(job)["return"] == "done"
 
 
 @pytest.mark.parametrize("sets", DROP_INS)
