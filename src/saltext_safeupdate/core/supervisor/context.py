@@ -198,8 +198,14 @@ class Context:
         while self.manager is not None and self.manager.busy() and self.monotonic() < deadline:
             self.sleep(REPAIR_INTERVAL)
 
-    def repair(self, own: Sequence[str]) -> tuple[dict[str, str], list[str]]:
-        """Finish what is half done; return the versions, and the packages still half done."""
+    def repair(
+        self, own: Sequence[str], *, killed: bool = False
+    ) -> tuple[dict[str, str], list[str]]:
+        """
+        Finish what is half done; return the versions, and the packages still half done.
+
+        A package manager that was *killed* may have left work of other packages, such as triggers.
+        """
         installer, manager = self.installer, self.manager
         if installer is None:
             return {}, []
@@ -208,7 +214,8 @@ class Context:
         while manager is not None and self.monotonic() < deadline:
             # It may be an orphan of a process that died.
             if not manager.busy():
-                if attempts == REPAIR_ATTEMPTS or not manager.unfinished(own):
+                needed = (killed and not attempts) or bool(manager.unfinished(own))
+                if attempts == REPAIR_ATTEMPTS or not needed:
                     break
                 attempts += 1
                 try:

@@ -47,7 +47,8 @@ def _install(context: Context, update: Update) -> Update:
         # Otherwise jobs wait for it.
         with in_background() if update.beside_jobs else nullcontext():
             _put_in_place(context, installer, update)
-    now, left = context.repair(own)
+    # An earlier supervisor of it was killed, perhaps together with its package manager.
+    now, left = context.repair(own, killed=(update.progress.supervisors or 0) > 1)
     if not resolution.reached(now, targets) or left:
         raise CommandError(
             (installer.name,),
@@ -82,7 +83,7 @@ def _after_crash(context: Context, update: Update) -> Update:
         what = "The run was ended while it removed packages and installed them again."
         return rollback.begin(context, replace(update, versions_to=now), what)
     if context.installer is not None:
-        now, left = context.repair(list(update.versions_from))
+        now, left = context.repair(list(update.versions_from), killed=True)
         if now == update.versions_from and not left:
             left = context.mixed(update)
             if not left or not update.has_way_back:

@@ -88,3 +88,13 @@ def test_the_service_runs_as_before(host, active, starts):
     host.services.stop("salt-minion")
     host.supervise()
     assert (host.services.active == "active") is starts
+
+
+def test_a_package_manager_that_was_killed_has_left_work_of_others(host):
+    """All of ours is in place, so only a look at the whole finds it, such as triggers."""
+    host.packages.versions = dict(NEW)
+    host.keep_tree()
+    host.record(Phase.INSTALLING, way_back=host.secured())
+    host.supervise()
+    assert host.last.phase is Phase.COMMITTED
+    assert host.packages.repaired == 1
