@@ -10,7 +10,7 @@ import logging
 from dataclasses import replace
 
 from ..errors import SafeUpdateError
-from ..host import backup
+from ..host import backup, room
 from ..host.service import ServiceState
 from ..record.phase import Phase
 from ..record.update import Update
@@ -93,7 +93,7 @@ def step(context: Context, update: Update) -> Update:
     if problem or update.progress.unfinished:
         problem = problem or update.reason
         if update.has_way_back and (update.progress.again or not stays_down(context, update)):
-            return rollback.begin(context, update, problem)
+            return rollback.begin(context, update, problem, to_blame=not _lacked_room(update))
     update, problem = steps.run(context, update)
     if problem and update.has_way_back:
         return rollback.begin(context, update, problem)
@@ -102,6 +102,22 @@ def step(context: Context, update: Update) -> Update:
     told = (problem or update.reason, steps.left_out(context, update))
     reason = ". ".join(filter(None, (told[0].removesuffix("."), told[1]))) if told[1] else told[0]
     return context.store.save(update.advance(Phase.RESTARTING, reason=reason))
+
+
+def _lacked_room(update: Update) -> bool:
+    """
+    Tell whether packages are half done and the disk has no room for another copy of the code.
+
+    A package manager needs that much, and has removed what it began. Its error may not name it.
+    """
+    roots = update.code.roots
+    try:
+        return bool(update.progress.unfinished) and any(
+            room.free(root) < room.size(root) / 2 for root in roots
+        )
+    except OSError as err:
+        log.warning("cannot tell how much room there is: %s", err)
+        return False
 
 
 def _step_after_boot(context: Context, update: Update) -> Update:

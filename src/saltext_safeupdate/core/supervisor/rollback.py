@@ -44,19 +44,22 @@ def quarantine(context: Context, update: Update, reason: str) -> None:
     context.store.quarantine(update.brought, update.id, reason)
 
 
-def begin(context: Context, update: Update, reason: str, *, proven: bool = True) -> Update:
+def begin(
+    context: Context, update: Update, reason: str, *, proven: bool = True, to_blame: bool = True
+) -> Update:
     """
     Decide for it. The abandoned versions must not be installed again automatically.
 
     Unless it is *proven* that the new minion is at fault, the old one first has to reach its
-    master.
+    master. *to_blame* is False if no version is at fault, such as for a full disk.
     """
     # The rollback gets as many supervisors as the update did.
     progress = replace(update.progress, supervisors=0, silent=not proven)
     decided = update.advance(Phase.ROLLING_BACK, reason=reason, progress=progress)
     # Write both or neither: with only one, a later supervisor may judge the minion again and keep
     # it.
-    return context.store.save(decided, quarantined=update.brought if proven else None)
+    blamed = update.brought if proven and to_blame else None
+    return context.store.save(decided, quarantined=blamed)
 
 
 def carry_on(context: Context, update: Update) -> Update:

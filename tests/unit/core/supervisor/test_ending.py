@@ -3,6 +3,7 @@
 import pytest
 
 from saltext_safeupdate.core.errors import CommandError
+from saltext_safeupdate.core.host import room
 from saltext_safeupdate.core.record.parts import Progress
 from saltext_safeupdate.core.record.phase import Phase
 from tests.unit.core.conftest import NEW, OLD
@@ -71,6 +72,24 @@ def test_a_rollback_that_fails_leaves_a_minion_that_runs(host):
     assert "cannot complete salt-minion either" in host.last.reason
     assert "salt-minion was started" in host.last.reason
     assert host.services.active == "active"
+
+
+@pytest.mark.parametrize(("free", "blamed"), [(10, False), (1 << 40, True)])
+def test_a_full_disk_is_no_fault_of_the_version(host, monkeypatch, free, blamed):
+    way_back = host.secured()
+    monkeypatch.setattr(room, "free", lambda directory, *_: free)
+    monkeypatch.setattr(room, "size", lambda directory: 1000)
+    host.packages.versions = dict(NEW)
+    host.record(
+        Phase.STEPPING,
+        way_back=way_back,
+        versions_to=dict(NEW),
+        progress=Progress(unfinished=("salt",)),
+        reason="half done: salt",
+    )
+    host.supervise()
+    assert host.last.phase is Phase.ROLLED_BACK
+    assert bool(host.store.quarantined()) is blamed
 
 
 def test_what_cannot_be_completed_is_named(host):
