@@ -43,7 +43,7 @@ def die():
     os._exit(3)
 threading.Timer(3, die).start()
 END
-sed -i '1a exec(open("{PREFIX}/dies.py").read())' {PREFIX}/salt-minion
+sed -i '/^import re/i exec(open("{PREFIX}/dies.py").read())' {PREFIX}/salt-minion
 """
 TIMEOUT = 180
 

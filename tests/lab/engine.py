@@ -9,12 +9,28 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from devtools.lab.recipes import MINION_PACKAGES
 from tests.lab.scene import Scene
 
 OLD, NEW = "3007.15", "3008.3"
 # What the commit waits for, short enough for tests. A machine that others use as well is slow:
 # what is well comes up in the end and is not rolled back for being late.
 QUICK: dict[str, Any] = {"safeupdate": {"stable_interval": 3, "watch_timeout": 900}}
+
+
+def own(version: str) -> dict[str, str]:
+    """Return the minion's own packages, each in that version."""
+    return dict.fromkeys(MINION_PACKAGES, version)
+
+
+def changes(old: str, new: str) -> dict[str, dict[str, str]]:
+    """Return how a plan or a state shows an update of them."""
+    return {package: {"old": old, "new": new} for package in MINION_PACKAGES}
+
+
+def skipped(version: str) -> list[str]:
+    """Return how they are named when that version is allowed again."""
+    return [f"{package} {version}" for package in MINION_PACKAGES]
 
 
 def deb(version: str) -> str:

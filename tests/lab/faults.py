@@ -29,7 +29,7 @@ ROWS: Sequence[Row] = [
     for fault in FAULTS
     if fault != "package manager" or phase in WORKING
 ]
-BROKEN = f"sed -i '1a raise SystemExit(1)' {PREFIX}/salt-minion\n"
+BROKEN = f"sed -i '/^import re/i raise SystemExit(1)' {PREFIX}/salt-minion\n"
 # Waits for the phase of a newer update than the given one, and stops its supervisor there. With
 # programs (a name, and words of its arguments) it then waits for one and kills it. What it did is
 # its output.

@@ -10,7 +10,7 @@ import pytest
 
 from devtools.command import run
 from devtools.lab.container import Lab
-from tests.lab.engine import NEW, OLD, QUICK, EngineScene, deb
+from tests.lab.engine import NEW, OLD, QUICK, EngineScene, changes, deb, own, skipped
 from tests.lab.scene import STATE_DIR
 from tests.lab.slow import slow_host
 
@@ -28,7 +28,7 @@ def test_up_back_and_up_again(make_scene: Callable[..., EngineScene]) -> None:
     plan = scene.call("safeupdate.plan", refresh=False)
     assert plan["changes"] == {}, "the index is not refreshed, so nothing new is known"
     plan = scene.call("safeupdate.plan")
-    assert plan["changes"] == {"salt-minion": {"old": OLD, "new": NEW}}
+    assert plan["changes"] == changes(OLD, NEW)
     record = scene.update()
     assert record["phase"] == "committed", record
     scene.assert_runs(NEW)
@@ -37,8 +37,8 @@ def test_up_back_and_up_again(make_scene: Callable[..., EngineScene]) -> None:
         "restarting", "watching", "committed",
     ]  # fmt: skip
     revisions = scene.call("safeupdate.revisions")
-    assert revisions["active"] == {"salt-minion": NEW}
-    assert revisions["previous"] == {"salt-minion": OLD}
+    assert revisions["active"] == own(NEW)
+    assert revisions["previous"] == own(OLD)
     first = _inventory(scene)
 
     refused = scene.call("safeupdate.update", OLD)
@@ -56,7 +56,7 @@ def test_up_back_and_up_again(make_scene: Callable[..., EngineScene]) -> None:
     (ran,) = scene.returned(scene.publish("state.apply", "latest"))["return"].values()
     assert ran["result"] is False
     assert "safeupdate.unquarantine" in ran["comment"]
-    assert scene.call("safeupdate.unquarantine", NEW) == [f"salt-minion {NEW}"]
+    assert scene.call("safeupdate.unquarantine", NEW) == skipped(NEW)
     (ran,) = scene.returned(scene.publish("state.apply", "latest"))["return"].values()
     assert ran["result"] is True, ran
     assert scene.wait_end()["phase"] == "committed"

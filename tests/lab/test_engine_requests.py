@@ -11,11 +11,11 @@ import pytest
 
 from devtools.experiment import MINION
 from devtools.lab.container import Lab
-from tests.lab.engine import EngineScene, deb
+from tests.lab.engine import EngineScene, changes, deb, own, skipped
 from tests.lab.scene import state
 
 OLD, NEW = "3006.28", "3007.15"
-CHANGES = {"salt-minion": {"old": OLD, "new": NEW}}
+CHANGES = changes(OLD, NEW)
 JOBS_TIMEOUT = 10
 # Watched for a moment only, and looked at often: there are many updates here.
 CONFIG: dict[str, Any] = {
@@ -98,7 +98,7 @@ def test_planned_staged_superseded_and_called_off(
     _have(scene, OLD)
     pid, job = scene.pid(), sleeper()
     staged = scene.call("safeupdate.stage", NEW)
-    assert staged["targets"] == {"salt-minion": NEW}
+    assert staged["targets"] == own(NEW)
     assert scene.kept() != []
     offered = scene.call("safeupdate.avail")["versions"].values()
     found = {(each["version"], each["installed"]) for entries in offered for each in entries}
@@ -185,7 +185,7 @@ def test_the_state_asks_for_it_and_the_run_returns(scene: EngineScene) -> None:
     assert "allow_downgrade" in refused["comment"]
     tried = apply("down-meant", test=True)
     assert tried["result"] is None
-    assert tried["changes"] == {"salt-minion": {"old": NEW, "new": OLD}}
+    assert tried["changes"] == changes(NEW, OLD)
     assert scene.record().get("id") == before, "nothing has been asked for"
 
     asked = apply("down-meant")
@@ -222,7 +222,7 @@ def test_a_program_has_the_last_word(scene: EngineScene, sleeper: Callable[[], s
     ran = [line.split()[0] for line in scene.container.read(RAN_STEPS).splitlines()]
     assert ran == [*STEP], "what ran before and in the update is taken back"
     assert scene.call("safeupdate.revisions")["skipped"][0]["version"] == NEW
-    assert scene.call("safeupdate.unquarantine", NEW) == [f"salt-minion {NEW}"]
+    assert scene.call("safeupdate.unquarantine", NEW) == skipped(NEW)
 
     scene.container.write(VERDICT, "")
     scene.container.path(RAN).unlink()
@@ -249,7 +249,7 @@ def test_an_sls_has_the_last_word(scene: EngineScene) -> None:
     assert record["phase"] == "rolled_back", record
     assert "(state.apply) of the watch failed with code" in record["reason"]
     scene.assert_runs(NEW)
-    assert scene.call("safeupdate.unquarantine", OLD) == [f"salt-minion {OLD}"]
+    assert scene.call("safeupdate.unquarantine", OLD) == skipped(OLD)
 
     scene.sls("health", "well:\n  test.succeed_without_changes: []\n")
     scene.sls("long", "long:\n  cmd.run:\n    - name: sleep 8\n")

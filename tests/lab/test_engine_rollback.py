@@ -13,24 +13,26 @@ from typing import Any
 import pytest
 
 from devtools.lab.container import SITE_PACKAGES, Lab
-from devtools.lab.recipes import FAULT_FILE, PREFIX
-from tests.lab.engine import OLD, QUICK, EngineScene, deb
+from devtools.lab.recipes import FAULT_FILE, MINION_PACKAGES, PREFIX
+from tests.lab.engine import OLD, QUICK, EngineScene, deb, own, skipped
 
 FAULTY = "3008.3+faulty"
 PROGRAM = f"{PREFIX}/salt-minion"
+# A shell reads the first lines of a program.
+FIRST = "sed -i '/^import re/i"
 UNIT = "/lib/systemd/system/salt-minion.service"
 SALT = f"{SITE_PACKAGES}/salt"
 # What is wrong with the minion, and what its record says of that. One that dies takes its control
 # group along, which was the end of the watcher too in elastic-agent #3123.
 FAULTS = {
-    "does not start": (f"sed -i '1a raise SystemExit(1)' {PROGRAM}", "has failed"),
+    "does not start": (f"{FIRST} raise SystemExit(1)' {PROGRAM}", "has failed"),
     "starts and dies": (
-        f"sed -i '1a import os, threading; threading.Timer(3, os._exit, (3,)).start()' {PROGRAM}",
+        f"{FIRST} import os, threading; threading.Timer(3, os._exit, (3,)).start()' {PROGRAM}",
         "has failed",
     ),
     "loops": (
         f"sed -i 's/^.Service.$/[Service]\\nRestart=always\\nRestartSec=0.2/' {UNIT}\n"
-        f"sed -i '1a import os, threading; threading.Timer(1, os._exit, (3,)).start()' {PROGRAM}",
+        f"{FIRST} import os, threading; threading.Timer(1, os._exit, (3,)).start()' {PROGRAM}",
         "in a row",
     ),
     "cannot authenticate": (
@@ -40,7 +42,7 @@ FAULTS = {
         "job",
     ),
     "cannot run a job": (f"echo '(' >> {SALT}/modules/test.py", "failed with code"),
-    "hangs": (f"sed -i '1a import time; time.sleep(100000)' {PROGRAM}", "reported"),
+    "hangs": (f"{FIRST} import time; time.sleep(100000)' {PROGRAM}", "reported"),
     "misses a module": (f"rm {SALT}/minion.py", "has failed"),
 }
 
@@ -55,14 +57,18 @@ tar --exclude=__pycache__ -C {SITE_PACKAGES} -cf - salt | tar -C $top{SITE_PACKA
 sed -i 's/def _invoke_execution(self, data)/{{changed}}/' \
     $top{SALT}/minion.py
 grep -q '{{changed}}' $top{SALT}/minion.py
-printf '%s' '{{control}}' > $top/DEBIAN/control
-dpkg-deb --root-owner-group -Znone --build $top $top.deb
+for package in {" ".join(MINION_PACKAGES)}; do
+    printf 'Package: %s\n%s' "$package" '{{control}}' > $top/DEBIAN/control
+    dpkg-deb --root-owner-group -Znone --build $top /var/tmp/$package.deb
+    # The tree is in the first one.
+    rm -rf $top/opt
+done
 rm -r $top
 """
 SAME = "def _invoke_execution(self, data)"
 CHANGED = "def _invoke_execution(self, data, token)"
 CONTROL = (
-    f"Package: salt-minion\nVersion: {UNKNOWN}\nArchitecture: amd64\n"
+    f"Version: {UNKNOWN}\nArchitecture: amd64\n"
     "Maintainer: lab <lab@example.invalid>\nDescription: made for a test\n"
 )
 
@@ -98,8 +104,8 @@ def scene(lab: Lab, site: Path, request: pytest.FixtureRequest) -> Iterator[Engi
 def test_what_does_not_prove_healthy_is_rolled_back(scene: EngineScene, fault: str) -> None:
     assert scene.version() == OLD, "the fault before this one was not rolled back"
     record = rolled_back(scene, fault, FAULTY, OLD)
-    assert json.loads(record["versions_to"]) == {"salt-minion": FAULTY}
-    assert scene.call("safeupdate.unquarantine", FAULTY) == [f"salt-minion {FAULTY}"]
+    assert json.loads(record["versions_to"]) == own(FAULTY)
+    assert scene.call("safeupdate.unquarantine", FAULTY) == skipped(FAULTY)
 
 
 @pytest.mark.parametrize("scene", [QUICK["safeupdate"]["watch_timeout"]], indirect=True)
@@ -129,21 +135,23 @@ def test_a_new_version_without_its_service_is_rolled_back(scene: EngineScene) ->
     _offer_made(scene, SAME)
     record = scene.update(UNKNOWN)
     assert record["phase"] == "rolled_back", record
-    assert scene.call("safeupdate.unquarantine", UNKNOWN) == [f"salt-minion {UNKNOWN}"]
+    assert scene.call("safeupdate.unquarantine", UNKNOWN) == skipped(UNKNOWN)
     scene.assert_runs(OLD)
     scene.container.offer(deb(OLD), deb(FAULTY))
 
 
 def _offer_made(scene: EngineScene, changed: str) -> None:
-    """Build a package on the host, and add it to what is on offer there."""
+    """Build packages on the host, and add them to what is on offer there."""
     container = scene.container
     container.run(["sh", "-c", PACK.format(changed=changed, control=CONTROL)])
     folder = container.dir / "repo"
-    file = folder / "unknown.deb"
-    shutil.move(container.path("/var/tmp/unknown.deb"), file)
-    digest = hashlib.sha256(file.read_bytes()).hexdigest()
-    where = f"Filename: ./{file.name}\nSize: {file.stat().st_size}\nSHA256: {digest}\n\n"
-    packages = (folder / "Packages").read_text() + CONTROL + where
+    packages = (folder / "Packages").read_text()
+    for package in MINION_PACKAGES:
+        file = folder / f"{package}.deb"
+        shutil.move(container.path(f"/var/tmp/{package}.deb"), file)
+        digest = hashlib.sha256(file.read_bytes()).hexdigest()
+        where = f"Filename: ./{file.name}\nSize: {file.stat().st_size}\nSHA256: {digest}\n\n"
+        packages += f"Package: {package}\n{CONTROL}{where}"
     (folder / "Packages").write_text(packages)
     digest = hashlib.sha256(packages.encode()).hexdigest()
     release = f"Suite: lab\nSHA256:\n {digest} {len(packages.encode())} Packages\n"

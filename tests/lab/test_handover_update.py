@@ -12,7 +12,7 @@ import pytest
 from devtools.command import ToolError
 from devtools.lab.container import Lab
 from devtools.lab.recipes import FAULT_FILE
-from tests.lab.engine import EngineScene
+from tests.lab.engine import EngineScene, skipped
 from tests.lab.handover import FLAG, UNTIL_FLAG, HandoverScene
 from tests.lab.jobs import WORK, Publishing
 from tests.lab.test_engine_rollback import FAULTS
@@ -118,7 +118,7 @@ def test_a_broken_new_minion_is_taken_back_and_no_job_notices(
     assert scene.generations()[serving] in ("overlapping", "leaving")
     end_well(scene, long_job)
     scene.assert_runs(OLD)
-    assert scene.call("safeupdate.unquarantine", FAULTY) == [f"salt-minion {FAULTY}"]
+    assert scene.call("safeupdate.unquarantine", FAULTY) == skipped(FAULTY)
 
 
 def other(scene: UpdateScene) -> str:

@@ -65,6 +65,7 @@ while not begun():
 killed = [(pid, os.kill(pid, signal.SIGKILL)) for pid, words in programs() if is_victim(words)]
 sys.exit(0 if killed else "nothing to kill")
 """
+BROKEN = "sed -i '/^import re/i raise SystemExit(1)' {program}\n"
 
 
 @pytest.fixture
@@ -142,7 +143,7 @@ def test_a_minion_in_other_packages_that_does_not_start_is_rolled_back(
     make_scene: Callable[..., RpmScene], packaging: Packaging, front_end: str
 ) -> None:
     scene = make_scene(engine.OLD, front_end=front_end, packaging=packaging, faulty=True)
-    scene.container.write(FAULT_FILE, f"sed -i '1a raise SystemExit(1)' /usr/bin/{scene.unit}\n")
+    scene.container.write(FAULT_FILE, BROKEN.format(program=f"/usr/bin/{scene.unit}"))
     record = scene.update(engine.NEW)
     assert (record["phase"], "has failed" in record["reason"]) == ("rolled_back", True), record
     scene.assert_runs(OLD)
@@ -176,7 +177,7 @@ def old(scene: RpmScene, request: pytest.FixtureRequest) -> Iterator[RpmScene]:
 
 def test_a_minion_that_does_not_start_is_rolled_back(old: RpmScene) -> None:
     scene = old
-    scene.container.write(FAULT_FILE, f"sed -i '1a raise SystemExit(1)' {PREFIX}/salt-minion\n")
+    scene.container.write(FAULT_FILE, BROKEN.format(program=f"{PREFIX}/salt-minion"))
     record = scene.update(engine.NEW)
     assert record["phase"] == "rolled_back", record
     assert "has failed" in record["reason"]

@@ -20,28 +20,15 @@ from tests.support.waiting import wait_for
 
 VERSION = "3007.15"
 SLOTS = "/var/lib/slots"
-# Of the lab's Salt, a build that can be moved: its interpreter is in it, and its programs start
-# the one beside them, as those of the Salt project do.
+# Of the lab's Salt, a build that can be moved: its interpreter is in it.
 _BUILD = f"""\
 set -e
 mkdir -p /srv/extra/salt/bin /srv/builds
 cp "$(readlink -f /usr/bin/python3)" /srv/extra/salt/bin/python3.11
 ln -s python3.11 /srv/extra/salt/bin/python3
-for each in minion call; do
-    cat > /srv/extra/salt/salt-$each <<END
-#!/bin/sh
-"true" ''''
-"exec" "\\$(dirname "\\$(readlink -f "\\$0")")/bin/python3" "\\$0" "\\$@"
-' '''
-import sys
-from salt.scripts import salt_$each
-sys.exit(salt_$each())
-END
-    chmod 755 /srv/extra/salt/salt-$each
-done
 cd "$(dirname {PREFIX})"
 tar -czf /srv/builds/salt-{VERSION}.tar.gz $(ls -d salt/* | grep -v '^salt/bin$') \\
-    -C /srv/extra salt/bin salt/salt-minion salt/salt-call
+    -C /srv/extra salt/bin
 rm -rf /srv/extra
 cd /srv/builds
 python3 -m saltext_safeupdate.core.slots.describe --version {VERSION} salt-{VERSION}.tar.gz

@@ -40,7 +40,9 @@ def _install(context: Context, update: Update) -> Update:
     if installer is None:
         raise CommandError(("package manager",), "this host has no supported package manager")
     update = servers.stop(context, update)
-    context.inhibitor.inhibit(context.unit)
+    if not update.of_build:
+        # A slot has no scriptlets, and changes what the unit starts.
+        context.inhibitor.inhibit(context.unit)
     own, targets = list(update.code.own), update.versions_to
     context.let_manager_end()
     if not resolution.reached(installer.installed(own), targets) or context.unfinished(own):

@@ -105,7 +105,7 @@ def _through_packages(context: Context, update: Update) -> tuple[Update, str]:
         _stop(context, update)
         update = servers.stop(context, neighbours.stop(context, update), at_once=True)
         # No scriptlet starts it before everything is in place.
-        _inhibit(context)
+        _inhibit(context, update)
         newer = _put_back(context, update)
         update = servers.note_again(context, update)
         bring_along(context, update)
@@ -149,7 +149,7 @@ def _below_the_old_one(context: Context, update: Update) -> tuple[Update, str]:
         # They may have been started already.
         context.inhibitor.release(context.unit)
         update = servers.stop(context, update, at_once=True)
-    _inhibit(context)
+    _inhibit(context, update)
     newer = _put_back(context, update)
     update = servers.note_again(context, update)
     bring_along(context, update)
@@ -239,7 +239,10 @@ def _stop(context: Context, update: Update) -> None:
     remove(bypass)
 
 
-def _inhibit(context: Context) -> None:
+def _inhibit(context: Context, update: Update) -> None:
+    if update.of_build:
+        # A slot has no scriptlets, and changes what the unit starts.
+        return
     try:
         context.inhibitor.inhibit(context.unit)
     except (CommandError, OSError) as err:
