@@ -40,8 +40,9 @@ def _install(context: Context, update: Update) -> Update:
     if installer is None:
         raise CommandError(("package manager",), "this host has no supported package manager")
     update = servers.stop(context, update)
-    if not update.of_build:
-        # A slot has no scriptlets, and changes what the unit starts.
+    # A slot has no scriptlets, and changes what the unit starts. Scriptlets in a snapshot that does
+    # not run reach no service.
+    if not (update.of_build or context.activation.by_boot):
         context.inhibitor.inhibit(context.unit)
     own, targets = list(update.code.own), update.versions_to
     context.let_manager_end()

@@ -176,7 +176,8 @@ class QuietTransaction:
             self._advance(Phase.FAILED, reason=str(err))
             raise
         try:
-            self._inhibitor.inhibit(by.settings.service)
+            if not by.activation.by_boot:
+                self._inhibitor.inhibit(by.settings.service)
             self._read_from(self._copies())
             result = work()
             if self._record.progress.again:
