@@ -22,7 +22,11 @@ OLD, NEW = "3006.28", "3008.3"
 # What only the end of the watch tells.
 WATCH = 60
 SHORT = ("cannot run a job",)
-HIGHSTATE = f"minion:\n  pkg.installed:\n    - name: salt-minion\n    - version: {NEW}\n"
+# Both are named: apt takes the newest of a package that is only needed.
+HIGHSTATE = (
+    f"minion:\n  pkg.installed:\n    - pkgs:\n"
+    f"      - salt-common: '{NEW}'\n      - salt-minion: '{NEW}'\n"
+)
 
 
 class UpdateScene(HandoverScene, EngineScene):
