@@ -7,6 +7,7 @@ import salt.client
 import salt.exceptions
 import salt.version
 
+from devtools import as_packaged
 from tests.integration.conftest import minion_options
 from tests.support.fleet import Daemon, Guest, Master
 from tests.support.waiting import LONGEST, wait_for
@@ -43,6 +44,10 @@ class Syndic(Daemon):
         super().__init__("salt-minion", home, mine)
         self.program = "salt-syndic"
 
+    def _as_user(self, argv):
+        # It becomes the user of its master.
+        return as_packaged.as_user(argv)
+
 
 class Scene:
     def __init__(self, path):
@@ -53,8 +58,8 @@ class Scene:
         upward = {
             "syndic_master": "127.0.0.1",
             "syndic_master_port": self.above.ports["ret_port"],
-            "syndic_log_file": str(path / "syndic.log"),
-            "syndic_pidfile": str(path / "syndic.pid"),
+            "syndic_log_file": str(path / "below" / "syndic.log"),
+            "syndic_pidfile": str(path / "below" / "syndic.pid"),
         }
         self.below = Master(path / "below", **upward)
         self.syndic = Syndic(self.below, self.above)
