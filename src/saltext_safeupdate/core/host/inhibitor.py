@@ -175,7 +175,7 @@ class UnitInhibitor:
         if removed or self._is_known(unit):
             self._reload()
         if removed:
-            holder = _HOLDER.format(unit=_full(unit))
+            holder = _HOLDER.format(unit=full_name(unit))
             self._run(("systemctl", "--no-block", "stop", holder), timeout=_TIMEOUT, ok=None)
 
     def program(self, unit: str) -> str | None:
@@ -195,7 +195,7 @@ class UnitInhibitor:
     # -- how -------------------------------------------------------------------------------
 
     def _place(self, unit: str) -> str:
-        return os.path.join(self._runtime_units, f"{_full(unit)}.d")
+        return os.path.join(self._runtime_units, f"{full_name(unit)}.d")
 
     def _write(self, place: str, name: str, content: str) -> None:
         write_atomic(os.path.join(place, name), content, mode=0o644)
@@ -244,7 +244,7 @@ class UnitInhibitor:
                 os.kill(each, signal.SIGKILL)
 
     def _hold_files(self, unit: str) -> None:
-        name, full = _HOLDER.format(unit=_full(unit)), _full(unit)
+        name, full = _HOLDER.format(unit=full_name(unit)), full_name(unit)
         hold = (word.format(unit=full) for word in _HOLD)
         try:
             self._run(
@@ -258,10 +258,11 @@ class UnitInhibitor:
         self._run(("systemctl", "daemon-reload"), timeout=_TIMEOUT)
 
     def _show(self, unit: str, *properties: str) -> dict[str, str]:
-        argv = ("systemctl", "show", f"--property={','.join(properties)}", "--", _full(unit))
+        argv = ("systemctl", "show", f"--property={','.join(properties)}", "--", full_name(unit))
         said = self._run(argv, timeout=_TIMEOUT).stdout
         return dict(line.split("=", 1) for line in said.splitlines() if "=" in line)
 
 
-def _full(unit: str) -> str:
+def full_name(unit: str) -> str:
+    """Return the name of a unit with its type; a service if it has none."""
     return unit if "." in unit else f"{unit}.service"

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from ..errors import CommandError, SafeUpdateError
 from .command import Run
 from .files import remove, write_atomic
-from .inhibitor import RUNTIME_UNITS, UnitInhibitor
+from .inhibitor import RUNTIME_UNITS, UnitInhibitor, full_name
 from .service import LastRun, ServiceState
 
 _TIMEOUT = 30.0
@@ -156,7 +156,7 @@ class Systemd:
             shown = self._show(waiting.pop(), "ActiveState", *_STOPPED_WITH)
             named = " ".join(shown.get(name, "") for name in _STOPPED_WITH).split()
             for each in named:
-                if each not in found and each != _full(unit) and not each.endswith(".target"):
+                if each not in found and each != full_name(unit) and not each.endswith(".target"):
                     found[each] = self._runs_or_will(each)
                     waiting.append(each)
         return [each for each, runs in found.items() if runs]
@@ -312,7 +312,7 @@ class Systemd:
 
     def _show(self, unit: str, *properties: str) -> dict[str, str]:
         result = self._run(
-            ("systemctl", "show", f"--property={','.join(properties)}", "--", _full(unit)),
+            ("systemctl", "show", f"--property={','.join(properties)}", "--", full_name(unit)),
             timeout=_TIMEOUT,
         )
         return dict(line.split("=", 1) for line in result.stdout.splitlines() if "=" in line)
@@ -354,7 +354,3 @@ def _was_stopped(active: str, left: int, began: int, ended: int, ends: int) -> b
 def _number(shown: dict[str, str], name: str) -> int:
     value = shown.get(name, "")
     return int(value) if value.isdigit() else 0
-
-
-def _full(unit: str) -> str:
-    return unit if "." in unit else f"{unit}.service"
