@@ -21,7 +21,9 @@ def test_a_highstate_that_updates_the_minion_loses_jobs(lab: Lab, old: str, new:
     assert out.highstate.lost
     assert out.order == state_names()[:9], "the states behind the update never ran"
     assert sum(job.lost for job in out.jobs if job.label.startswith("long-")) == LONG_JOBS
-    assert out.packages_after["salt-minion"] == (new, "install ok installed")
+    # Unpacked or installed: apt dies of its broken pipe as soon as it writes to the killed job,
+    # and dpkg with it, wherever it is then.
+    assert out.packages_after["salt-minion"][0] == new
     assert out.running_after == new
     assert out.verdict()
 
