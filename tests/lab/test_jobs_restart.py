@@ -103,18 +103,30 @@ def publish_again(scene: JobScene, jid: str) -> None:
 
 def test_a_restart_that_a_job_waits_for_comes_after_the_job(scene: JobScene) -> None:
     before = scene.pid()
-    jid = scene.publish("cmd.run", "systemctl restart salt-minion || true; echo after")
-    assert scene.returned(jid, 60)["return"].endswith("after")
+    other = scene.publish("cmd.run", f"echo other >> {WORK}; sleep 15; echo other end >> {WORK}")
+    scene.wait_trace("other")
+    jid = scene.publish("cmd.run", "systemctl restart salt-minion && echo done; echo after")
+    assert scene.returned(jid, 60)["return"] == "done\nafter"
+    assert scene.pid() == before, "the other job still runs"
     scene.minion_started(before)
+    scene.answers()
+    assert scene.master.returns(other), "it was waited for"
+    assert_usual(scene)
+
+
+def test_a_stop_that_a_job_waits_for_comes_after_the_job(scene: JobScene) -> None:
+    jid = scene.publish("cmd.run", "systemctl stop salt-minion && echo done; sleep 3; echo after")
+    assert scene.returned(jid, 60)["return"] == "done\nafter"
+    scene.master.wait(
+        lambda: scene.container.service()["ActiveState"] == "inactive", 60, "the stop"
+    )
+    assert_usual(scene)
+    scene.container.run(["systemctl", "start", "salt-minion"])
     scene.answers()
 
 
 def test_apt_inside_a_state_with_a_blocking_restart(scene: JobScene) -> None:
-    """
-    This minion waits for its jobs, so this package cannot be configured while the job runs.
-
-    Nothing else is lost. With plain Salt, dpkg and all jobs are killed after 90 s.
-    """
+    """With plain Salt, dpkg and all jobs are killed after 90 s."""
     before = scene.pid()
     scene.sls(
         "apt",
@@ -122,13 +134,21 @@ def test_apt_inside_a_state_with_a_blocking_restart(scene: JobScene) -> None:
         f"salt-minion\nafter:\n  cmd.run:\n    - name: echo after >> {WORK}\n",
     )
     ret = scene.returned(scene.publish("state.apply", "apt"), 200)
-    assert [value["result"] for value in ret["return"].values()] == [False, True], ret
-    assert "waited for a stop of the minion" in str(ret["return"])
+    assert [value["result"] for value in ret["return"].values()] == [True, True], ret
     scene.minion_started(before)
-    scene.container.run(["dpkg", "--configure", "--pending"])
     scene.answers()
     assert scene.dpkg_status() == "install ok installed"
+    assert scene.container.run(["dpkg", "--audit"]).stdout == ""
     assert scene.traces() == ["after"]
+    assert_usual(scene)
+
+
+def assert_usual(scene: JobScene) -> None:
+    """Nothing is left of a stop that was put off."""
+    place = "/run/systemd/system/salt-minion.service.d"
+    assert not scene.container.run(["ls", place], check=False).ok
+    shown = scene.container.run(["systemctl", "show", "--property=KillMode", "salt-minion"])
+    assert shown.stdout.strip() != "KillMode=none"
 
 
 @pytest.mark.parametrize("means", ["kill", "power"])

@@ -35,7 +35,6 @@ class Built:
             ordering=self._ordering,
             packages=self._packages,
             recording=self._recording,
-            run_dir=settings.run_dir,
         )
         self.around_call = calling.around_call
         self.handlers = {

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import salt.state
 
 from ..patches import Call, contained, instead, tell
-from . import let_go, of_thread, results, runs
+from . import of_thread, results, runs
 from .names import KEYWORD
 from .ordering import Ordering
 from .recording import Recording
@@ -34,9 +34,7 @@ class Calling:
         ordering: Ordering,
         packages: Callable[[], OfPackages],
         recording: Recording,
-        run_dir: str,
     ) -> None:
-        self._run_dir = run_dir
         self._ordering = ordering
         self._packages = packages
         self._recording = recording
@@ -45,7 +43,6 @@ class Calling:
         """Return what takes the place of ``State.call``."""
         self._recording.attach(original)
         call, in_full, local = original, self._in_full, of_thread.local
-        run_dir = self._run_dir
         no_time = self._recording.no_time
 
         def _call(
@@ -86,8 +83,6 @@ class Calling:
             finally:
                 run.plain, run.low = not run.suspended, None
             try:
-                if ret.get("result") is False:
-                    let_go.tell(run_dir, ret)
                 if (
                     run.restart_asked
                     or run.left_out
@@ -183,8 +178,6 @@ class Calling:
         left_out: list[LeftOut],
     ) -> None:
         results.tell_left_out(ret, left_out)
-        if ret.get("result") is False:
-            let_go.tell(self._run_dir, ret)
         if asked:
             results.announce_restart(ret)
             run.restarted.append(ret)

@@ -41,6 +41,7 @@ class Host:
         path = self.bin / "systemctl"
         path.write_text(
             f"#!/bin/sh\n[ $1 = is-system-running ] && echo {state} && exit\n"
+            "case $1 in list-jobs | daemon-reload | show) exit 1 ;; esac\n"
             "trap 'kill $!; exit 143' TERM\nsleep 300 & wait\n"
         )
         path.chmod(0o755)
@@ -266,29 +267,43 @@ def test_an_update_that_installs_is_waited_for(host):
     assert "did not end" in guard.stdout.read()
 
 
-@pytest.mark.parametrize("word", ["salt-minion", "salt-minion.service", "salt*"])
-def test_a_job_that_waits_for_the_stop_is_let_go(host, word):
+@pytest.mark.parametrize(
+    "words",
+    ["restart salt-minion", "--no-ask-password stop salt-minion.service", "try-restart salt*"],
+)
+def test_a_job_is_not_kept_waiting_for_the_stop_that_waits_for_it(host, words):
+    """The stop cannot be put off here, without systemd, so that this wait is ended."""
+    job = job_that_calls(host, words)
+    guard = host.guard()
+    assert job.wait(WAIT) == 7
+    assert job.stdout.read() == "goes on\n"
+    assert guard.wait(WAIT) == 0
+    assert f"{words} )" in guard.stdout.read()
+    assert host.stopped()
+
+
+@pytest.mark.parametrize("words", ["disable salt-minion", "restart salt-minion-2", "status"])
+def test_a_job_that_asks_for_something_else_is_left_alone(host, words):
+    job = job_that_calls(host, words)
+    guard = host.guard(limit=2)
+    assert guard.wait(WAIT) == 0
+    assert "did not end within 2 s" in guard.stdout.read()
+    callers = processes.descendants(job.pid)
+    assert len(callers) > 1, "it was not ended"
+    for pid in callers:
+        os.kill(pid, signal.SIGTERM)
+
+
+def job_that_calls(host, words):
+    """Return a process that has the lock of the jobs and waits for a systemctl."""
     job = host.popen(
         ["sh", "-c", f"exec 9>>{host.run_dir}/jobs.lock; flock -s 9; "
-         f"sh -c 'exec 9>&-; {host.bin}/systemctl restart {word}; echo let go'; exit 7"],
+         f"sh -c 'exec 9>&-; {host.bin}/systemctl {words}; echo goes on'; exit 7"],
         stdout=subprocess.PIPE,
         text=True,
     )  # fmt: skip
     host.until(lambda: host_holds(host))
-    guard = host.guard()
-    assert job.wait(WAIT) == 7
-    assert job.stdout.read() == "let go\n"
-    note = host.run_dir / f"let_go.{job.pid}"
-    assert f"restart {word}" in note.read_text()
-    assert note.stat().st_mode & 0o777 == 0o600
-    assert guard.wait(WAIT) == 0
-    assert host.stopped()
-
-
-def test_the_note_of_an_earlier_stop_is_gone(host):
-    (host.run_dir / "let_go.1").write_text("systemctl restart salt-minion")
-    assert host.guard().wait(WAIT) == 0
-    assert not (host.run_dir / "let_go.1").exists()
+    return job
 
 
 def host_holds(host):

@@ -4,12 +4,11 @@ import pytest
 import salt.state
 
 from saltext_safeupdate import patches
-from saltext_safeupdate.ordering import let_go, loaders, package_calls, results
+from saltext_safeupdate.ordering import calling, loaders, package_calls, results
 from tests.support.minion import Minion, hooked
 
 OWN = {"pkg.latest": [{"name": "salt-minion"}]}
 NOTE = {"note.that": [{"result": True}]}
-BAD = {"note.that": [{"result": False}]}
 
 
 def fails(*_, **__):
@@ -49,10 +48,11 @@ def test_an_end_of_a_run_that_fails_is_no_success(comment_of):
 
 
 @pytest.mark.usefixtures("told")
-def test_a_failed_state_is_what_salt_says_it_is(minion, monkeypatch):
-    monkeypatch.setattr(let_go, "tell", fails)
-    found = minion.apply({"bad": BAD, "other": NOTE})
-    assert [found[name]["result"] for name in ("bad", "other")] == [False, True]
+def test_a_state_is_what_salt_says_it_is(minion, monkeypatch):
+    monkeypatch.setattr(calling.Calling, "_after_plain_call", fails)
+    changed = {"note.that": [{"changes": True}]}
+    found = minion.apply({"changed": changed, "other": NOTE}, test=True)
+    assert [found[name]["result"] for name in ("changed", "other")] == [None, True]
 
 
 @pytest.mark.usefixtures("told")

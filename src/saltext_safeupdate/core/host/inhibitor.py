@@ -129,10 +129,11 @@ class UnitInhibitor:
             pid = int(shown.get("MainPID") or 0)
             began = processes.start_time(pid) if pid else ""
             self._write(place, _PROCESS, f"{pid} {began}\n" if began else "\n")
-        self._write(place, PROGRAM, _SCRIPT)
+        program, drop_in = contents(unit, self._runtime_units)
+        self._write(place, PROGRAM, program)
         if shown.get("PrivateTmp") == "yes":
             self._hold_files(unit)
-        self._write(place, _DROP_IN, _TEXT.format(place=place))
+        self._write(place, _DROP_IN, drop_in)
         self._reload()
         if not self._is_known(unit):
             self._remove(unit)
@@ -195,7 +196,7 @@ class UnitInhibitor:
     # -- how -------------------------------------------------------------------------------
 
     def _place(self, unit: str) -> str:
-        return os.path.join(self._runtime_units, f"{full_name(unit)}.d")
+        return _place(unit, self._runtime_units)
 
     def _write(self, place: str, name: str, content: str) -> None:
         write_atomic(os.path.join(place, name), content, mode=0o644)
@@ -261,6 +262,15 @@ class UnitInhibitor:
         argv = ("systemctl", "show", f"--property={','.join(properties)}", "--", full_name(unit))
         said = self._run(argv, timeout=_TIMEOUT).stdout
         return dict(line.split("=", 1) for line in said.splitlines() if "=" in line)
+
+
+def contents(unit: str, runtime_units: str = RUNTIME_UNITS) -> tuple[str, str]:
+    """Return the program that starts and stops the unit meanwhile, and the drop-in."""
+    return _SCRIPT, _TEXT.format(place=_place(unit, runtime_units))
+
+
+def _place(unit: str, runtime_units: str) -> str:
+    return os.path.join(runtime_units, f"{full_name(unit)}.d")
 
 
 def full_name(unit: str) -> str:

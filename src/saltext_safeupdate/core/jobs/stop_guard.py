@@ -81,6 +81,10 @@ class StopGuard:
         )
         if settings.restart == "handover":
             text += _HANDOVER
+        for mark, part in zip(
+            ("@INHIBITOR@", "@DROP_IN@"), inhibitor.contents(self._unit), strict=True
+        ):
+            program = program.replace(mark, part.rstrip())
         return {self.program: program, self.drop_in: text}
 
     def differing(self) -> list[str]:

@@ -11,6 +11,7 @@
 run_dir=$1 unit=$2 limit=$3 shutdown_limit=$4 way=${5:-wait}
 term_limit=90
 name=${unit%.service}
+place=/run/systemd/system/$unit.d drop_in=~safeupdate-inhibitor.conf
 
 say() { echo "safeupdate: $*"; }
 
@@ -45,9 +46,8 @@ parent() {
     done <"/proc/$1/status"
 } 2>/dev/null
 
-# A job that waits for this very stop would wait for ever: its systemctl is ended. The stop or
-# restart that it requested still comes.
-let_go() {
+# Whether a job waits for this very stop: it would wait for ever.
+a_job_waits() {
     holders=" $(find /proc/[0-9]*/fd -maxdepth 1 -lname "$lock" 2>/dev/null |
         cut -d / -f 3 | sort -u | tr '\n' ' ')"
     for entry in /proc/[0-9]*; do
@@ -56,23 +56,74 @@ let_go() {
         client=${entry#/proc/}
         words=" $(tr '\0' ' ' <"$entry/cmdline")"
         case $words in *" $name "* | *" $unit "* | *'*'*) ;; *) continue ;; esac
+        # Others, such as 'disable' and 'status', wait for no stop.
+        case $words in *start\ * | *stop\ * | *" force-reload "*) ;; *) continue ;; esac
         ancestor=$client
         while [ "${ancestor:-0}" -gt 1 ]; do
             [ "$ancestor" != $$ ] || break
-            case $holders in
-                *" $ancestor "*)
-                    say "job in process $ancestor waits for this stop itself: it goes on ($words)"
-                    # Its state says so. The directory may be that of another user.
-                    rm -f "$run_dir/let_go.$ancestor"
-                    (umask 077 && set -C && echo "$words" >"$run_dir/let_go.$ancestor")
-                    kill -TERM "$client"
-                    break
-                    ;;
-            esac
+            case $holders in *" $ancestor "*) return 0 ;; esac
             ancestor=$(parent "$ancestor")
         done
     done
+    return 1
 } 2>/dev/null
+
+# Such a stop succeeds and leaves the processes of the unit as they are, as while its packages change
+# (inhibitor.py). Then a unit of its own asks for it again. Nobody waits for that one in a job.
+postpone() {
+    again=stop
+    [ -d "${place%/*}" ] && [ "$(id -u)" = 0 ] && [ "$(systemctl is-system-running)" != stopping ] || return 1
+    ! restarts || again=restart
+    read -r line <"/proc/$MAINPID/stat" && mkdir -p "$place" || return 1
+    set -- ${line##*)}
+    echo "$MAINPID ${20}" >"$place/inhibitor.process"
+    # The texts are put in when this file is installed.
+    cat >"$place/inhibitor.sh" <<'INHIBITOR'
+@INHIBITOR@
+INHIBITOR
+    cat >"$place/$drop_in" <<'DROP_IN'
+@DROP_IN@
+DROP_IN
+    systemctl daemon-reload &&
+        [ "$(systemctl show --property=KillMode -- "$unit")" = KillMode=none ] || {
+        resume_usual
+        return 1
+    }
+    # Without another unit that has it, a private /tmp would be gone with the stop.
+    [ "$(systemctl show --property=PrivateTmp -- "$unit")" = PrivateTmp=no ] ||
+        systemd-run --quiet --collect --unit="salt-safeupdate-tmp-$unit" --property=PrivateTmp=yes \
+            --property=JoinsNamespaceOf="$unit" -- sleep 120
+    systemd-run --quiet --collect --unit="$name-again" -- /bin/sh "$0" --again "$run_dir" "$unit" \
+        "$again" "$MAINPID" || {
+        resume_usual
+        return 1
+    }
+} 2>/dev/null
+
+# Remove what postpone() has written. An update may have written the same by now, and needs it.
+resume_usual() {
+    ! supervised || return 0
+    rm -f "$place/$drop_in" "$place"/inhibitor.*
+    rmdir "$place" 2>/dev/null
+    systemctl daemon-reload
+}
+
+# In the unit of its own, once the stop has ended: take the processes again, and ask for it anew.
+again() {
+    tries=0
+    while [ "$tries" -lt 600 ]; do
+        case $(systemctl is-active "$unit") in *activating) ;; *) break ;; esac
+        tries=$((tries + 1))
+        sleep 0.1
+    done
+    systemctl start "$unit" || {
+        # Its package may be gone, and the unit with it.
+        say "$unit has no start any more: its processes end"
+        kill -TERM "$2"
+    }
+    resume_usual
+    systemctl --no-block "$1" "$unit"
+}
 
 running() {
     kill -0 "$MAINPID" 2>/dev/null || return 1
@@ -367,6 +418,11 @@ handover() {
     move "$2" "$3" "$4"
     exit
 }
+[ "$1" != --again ] || {
+    run_dir=$2 unit=$3 place=/run/systemd/system/$3.d
+    again "$4" "$5"
+    exit
+}
 
 case ${MAINPID:-0} in 0 | *[!0-9]*) exit 0 ;; esac
 [ -d "$run_dir" ] && command -v flock >/dev/null 2>&1 || exit 0
@@ -377,7 +433,6 @@ running && ! supervised || exit 0
 lock=$(readlink -f "$run_dir")/jobs.lock
 
 exec 8>>"$run_dir/drain.lock" 9>>"$run_dir/jobs.lock" || exit 0
-rm -f "$run_dir"/let_go.*
 deadline=$(($(now) + limit))
 told= drain=
 until bypassed || flock -n -x 9; do
@@ -393,7 +448,12 @@ until bypassed || flock -n -x 9; do
     [ "$told" ] || say "the minion stops when its jobs have ended, within $limit s;" \
         "'touch $run_dir/bypass' stops it now"
     told=1
-    let_go
+    ! a_job_waits || {
+        say "the job in process $ancestor waits for this stop ($words)"
+        ! postpone || exit 0
+        kill -TERM "$client"
+        say "it cannot be put off, so this wait was ended; it comes when all jobs have ended"
+    }
     sleep 0.5
 done
 

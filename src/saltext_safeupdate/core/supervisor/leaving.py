@@ -40,7 +40,7 @@ _STATE = (
     # This is the last: the rest can be found as long as it is there.
     "safeupdate.db*",
 )
-_RUN = ("*.lock", "bypass", "let_go.*", "waited", "handover.*")
+_RUN = ("*.lock", "bypass", "waited", "handover.*")
 # Directories that several minions share. They are removed with the last of these minions.
 _SHARED = ("minions", "registry", "salt-safeupdate")
 

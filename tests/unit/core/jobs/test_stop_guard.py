@@ -83,6 +83,17 @@ def test_the_drop_in_names_the_program_and_gives_it_its_time(make):
     assert text.endswith("\nSuccessExitStatus=SIGUSR2\n[Unit]\nStartLimitBurst=20\n")
 
 
+def test_the_program_has_what_puts_a_stop_off(make):
+    guard = make(service="my-minion")
+    guard.install()
+    with open(guard.program) as file:
+        text = file.read()
+    place = "/run/systemd/system/my-minion.service.d"
+    assert f"ExecStart=+/bin/sh {place}/inhibitor.sh start\n" in text
+    assert "inhibitor.process: PID" in text
+    assert "@INHIBITOR@" not in text
+
+
 def test_if_restarts_are_to_wait_no_end_by_a_signal_is_a_good_one(make):
     guard = make(restart="wait")
     guard.install()

@@ -28,7 +28,7 @@ def leaves(host):
         os.makedirs(f"{host.settings.state_dir}/{name}")
     for name in ("stop_guard.sh", "settings-x.json", ".settings-x.json.ab1", "environment.json"):
         pathlib.Path(host.settings.state_dir, name).touch()
-    for name in ("bypass", "let_go.17", "return1.lock", "waited", "handover.5.word"):
+    for name in ("bypass", "return1.lock", "waited", "handover.5.word"):
         os.makedirs(host.settings.run_dir, exist_ok=True)
         pathlib.Path(host.settings.run_dir, name).touch()
     pathlib.Path(host.settings.run_dir, "handover.5.open").mkdir()
