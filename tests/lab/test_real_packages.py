@@ -118,7 +118,7 @@ def test_the_minion_is_killed_while_its_packages_change(scene: Callable[..., Sce
     """
     The memory ran out, for example. Nobody waits for what a dead minion cannot send.
 
-    A process of it may live on for a second, so that the new one does not start and is taken back.
+    A process of it lives on for up to 5 s. It is ended, since no other one starts meanwhile.
     """
     made = scene(return_timeout=86400)
     made.container.write(
@@ -127,9 +127,8 @@ def test_the_minion_is_killed_while_its_packages_change(scene: Callable[..., Sce
     made.up()
     made.sls("new", RUN)
     made.publish("state.apply", "new")
-    phase = made.wait_end()["phase"]
-    assert phase in ("committed", "rolled_back")
-    ended_well(made, phase)
+    made.wait_end()
+    ended_well(made)
 
 
 def test_usr_is_read_only_and_a_hook_of_apt_changes_that(scene: Callable[..., Scene]) -> None:

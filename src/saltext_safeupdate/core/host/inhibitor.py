@@ -126,9 +126,8 @@ class UnitInhibitor:
         shown = self._show(unit, "MainPID", "PrivateTmp")
         os.makedirs(place, mode=0o755, exist_ok=True)
         if not self._lives(unit):
-            pid = int(shown.get("MainPID") or 0)
-            began = processes.start_time(pid) if pid else ""
-            self._write(place, _PROCESS, f"{pid} {began}\n" if began else "\n")
+            self._end_orphans(unit)
+            self._write(place, _PROCESS, _noting(int(shown.get("MainPID") or 0)))
         program, drop_in = contents(unit, self._runtime_units)
         self._write(place, PROGRAM, program)
         if shown.get("PrivateTmp") == "yes":
@@ -169,6 +168,7 @@ class UnitInhibitor:
                 # Somebody has started the process that stands for it.
                 with contextlib.suppress(CommandError):
                     self._run(("systemctl", "stop", unit), timeout=_TIMEOUT)
+                self._end_orphans(unit)
             elif not self._has_its_process(unit):
                 self._end(int(self._noted(unit)[0]))
         removed = self._remove(unit)
@@ -218,6 +218,18 @@ class UnitInhibitor:
         pid, began = self._noted(unit)
         return pid.isdigit() and processes.start_time(int(pid)) == began
 
+    def _end_orphans(self, unit: str) -> None:
+        """
+        End what the process had begun when it was noted, and what has outlived it.
+
+        Salt's minion looks every 5 s whether its parent lives, and until then no other one starts.
+        """
+        lines = text(os.path.join(self._place(unit), _PROCESS)).splitlines()
+        for pid, began in (line.split() for line in lines[1:]):
+            if processes.start_time(int(pid)) == began:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(int(pid), signal.SIGKILL)
+
     def _has_its_process(self, unit: str) -> bool:
         return self._show(unit, "MainPID").get("MainPID") == self._noted(unit)[0]
 
@@ -262,6 +274,15 @@ class UnitInhibitor:
         argv = ("systemctl", "show", f"--property={','.join(properties)}", "--", full_name(unit))
         said = self._run(argv, timeout=_TIMEOUT).stdout
         return dict(line.split("=", 1) for line in said.splitlines() if "=" in line)
+
+
+def _noting(pid: int) -> str:
+    """Return a line for the process, and one for each that it has begun: the PID, when it began."""
+    if not pid or not (began := processes.start_time(pid)):
+        return "\n"
+    children = (each for each in processes.descendants(pid) if processes.parent(each) == pid)
+    lines = [(pid, began), *((each, processes.start_time(each)) for each in children)]
+    return "".join(f"{each} {when}\n" for each, when in lines if when)
 
 
 def contents(unit: str, runtime_units: str = RUNTIME_UNITS) -> tuple[str, str]:

@@ -206,3 +206,20 @@ def test_the_program_is_what_the_unit_starts_afterwards(made, tmp_path, unit, dr
     system.properties["FragmentPath"] = paths[0]
     system.properties["DropInPaths"] = f"{paths[1]} {ours}"
     assert inhibitor.program(UNIT) == program
+
+
+@pytest.mark.parametrize("dead", [True, False])
+def test_what_a_dead_process_had_begun_ends(made, monkeypatch, dead):
+    """Salt's minion has one child, and that one has the jobs: they are left alone."""
+    system, inhibitor = made(77)
+    sent, alive, parents = [], {77, 78, 79}, {78: 77, 79: 78}
+    monkeypatch.setattr(processes, "start_time", lambda pid: "1" if pid in alive else "")
+    monkeypatch.setattr(processes, "descendants", lambda pid: [78, 79])
+    monkeypatch.setattr(processes, "parent", parents.get)
+    monkeypatch.setattr(os, "kill", lambda pid, number: sent.append((pid, int(number))))
+    inhibitor.inhibit(UNIT)
+    if dead:
+        alive.remove(77)
+        system.pid = 0
+    inhibitor.release(UNIT)
+    assert sent == ([(78, 9)] if dead else [])
