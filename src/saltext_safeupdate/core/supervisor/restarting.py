@@ -251,6 +251,11 @@ def judge(context: Context, update: Update) -> Update:
         if not _is_removed(context, update):
             context.services.set_enabled(unit, update.unit.get("enabled", ""))
         reason = update.reason or "The service does not run, as before."
+        if not update.ran_before and context.has_engine():
+            reason += (
+                f" But a minion runs outside of {unit}, and goes on with its old code: restart it "
+                "in the way in which it was started."
+            )
         return end(context, update, Phase.COMMITTED, reason)
     back = update.has_way_back
     silent = update.kind == "restart" and leaving.is_asked(context.store)

@@ -346,12 +346,19 @@ class TestDirect:
         assert "no minion with this extension reported" in host.last.reason
 
     def test_a_minion_that_did_not_run_is_not_started(self, host):
-        host.services.active, host.services.pid = "inactive", 0
+        host.services.active, host.services.pid, host.engine = "inactive", 0, False
         _installed(host, unit={"active": "inactive", "enabled": "", "file": ""})
         host.supervise()
         assert host.restarts() == []
         assert host.last.phase is Phase.COMMITTED
         assert host.last.reason == "The service does not run, as before."
+
+    def test_a_minion_outside_of_the_service_is_said_to_be_the_old_one(self, host):
+        host.services.active, host.services.pid = "inactive", 0
+        _installed(host, unit={"active": "inactive", "enabled": "", "file": ""})
+        host.supervise()
+        assert host.last.phase is Phase.COMMITTED
+        assert "a minion runs outside of salt-minion, and goes on with its old" in host.last.reason
 
     def test_a_host_that_cannot_restart_anything(self, host):
         _installed(host)
