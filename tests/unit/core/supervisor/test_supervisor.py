@@ -358,7 +358,9 @@ class TestDirect:
         _installed(host, unit={"active": "inactive", "enabled": "", "file": ""})
         host.supervise()
         assert host.last.phase is Phase.COMMITTED
-        assert "a minion runs outside of salt-minion, and continues with its old" in host.last.reason
+        assert (
+            "a minion runs outside of salt-minion, and continues with its old" in host.last.reason
+        )
 
     def test_a_host_that_cannot_restart_anything(self, host):
         _installed(host)
