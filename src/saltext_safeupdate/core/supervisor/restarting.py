@@ -253,8 +253,8 @@ def judge(context: Context, update: Update) -> Update:
         reason = update.reason or "The service does not run, as before."
         if not update.ran_before and context.has_engine():
             reason += (
-                f" But a minion runs outside of {unit}, and continues with its old code: restart it "
-                "in the way in which it was started."
+                f" But a minion runs outside of {unit}, and continues with its old code: restart "
+                "it in the way in which it was started."
             )
         return end(context, update, Phase.COMMITTED, reason)
     back = update.has_way_back
