@@ -123,14 +123,14 @@ class UnitInhibitor:
         Raise CommandError if systemd cannot be told, or if another drop-in of the unit prevents it.
         """
         place = self._place(unit)
-        shown = self._show(unit, "MainPID", "PrivateTmp")
+        now = self._show(unit, "MainPID", "PrivateTmp")
         os.makedirs(place, mode=0o755, exist_ok=True)
         if not self._lives(unit):
             self._end_orphans(unit)
-            self._write(place, _PROCESS, _noting(int(shown.get("MainPID") or 0)))
+            self._write(place, _PROCESS, _noting(int(now.get("MainPID") or 0)))
         program, drop_in = contents(unit, self._runtime_units)
         self._write(place, PROGRAM, program)
-        if shown.get("PrivateTmp") == "yes":
+        if now.get("PrivateTmp") == "yes":
             self._hold_files(unit)
         self._write(place, _DROP_IN, drop_in)
         self._reload()
@@ -181,9 +181,9 @@ class UnitInhibitor:
 
     def program(self, unit: str) -> str | None:
         """Return the path of the program that the unit starts when it is released."""
-        shown = self._show(unit, "FragmentPath", "DropInPaths")
+        files = self._show(unit, "FragmentPath", "DropInPaths")
         found = None
-        for path in (shown.get("FragmentPath", ""), *shown.get("DropInPaths", "").split()):
+        for path in (files.get("FragmentPath", ""), *files.get("DropInPaths", "").split()):
             if os.path.basename(path) != _DROP_IN:
                 for line in _EXEC_START.finditer(text(path)):
                     found = line[1] or None
@@ -235,12 +235,12 @@ class UnitInhibitor:
 
     def _is_known(self, unit: str) -> bool:
         """Tell whether systemd has the drop-in in effect."""
-        shown = self._show(unit, "PIDFile", "KillMode", "Type", "ExecStart")
+        now = self._show(unit, "PIDFile", "KillMode", "Type", "ExecStart")
         place = self._place(unit)
         return (
-            shown.get("PIDFile") == f"{place}/{_PID}"
-            and (shown.get("KillMode"), shown.get("Type")) == ("none", "forking")
-            and f"{place}/{PROGRAM} start" in shown.get("ExecStart", "")
+            now.get("PIDFile") == f"{place}/{_PID}"
+            and (now.get("KillMode"), now.get("Type")) == ("none", "forking")
+            and f"{place}/{PROGRAM} start" in now.get("ExecStart", "")
         )
 
     def _end(self, pid: int) -> None:
@@ -271,9 +271,7 @@ class UnitInhibitor:
         self._run(("systemctl", "daemon-reload"), timeout=_TIMEOUT)
 
     def _show(self, unit: str, *properties: str) -> dict[str, str]:
-        argv = ("systemctl", "show", f"--property={','.join(properties)}", "--", full_name(unit))
-        said = self._run(argv, timeout=_TIMEOUT).stdout
-        return dict(line.split("=", 1) for line in said.splitlines() if "=" in line)
+        return properties_of(self._run, unit, *properties)
 
 
 def _noting(pid: int) -> str:
@@ -292,6 +290,13 @@ def contents(unit: str, runtime_units: str = RUNTIME_UNITS) -> tuple[str, str]:
 
 def _place(unit: str, runtime_units: str) -> str:
     return os.path.join(runtime_units, f"{full_name(unit)}.d")
+
+
+def properties_of(run: Run, unit: str, *properties: str) -> dict[str, str]:
+    """Return these properties of a unit, by name. Raise CommandError."""
+    argv = ("systemctl", "show", f"--property={','.join(properties)}", "--", full_name(unit))
+    said = run(argv, timeout=_TIMEOUT).stdout
+    return dict(line.split("=", 1) for line in said.splitlines() if "=" in line)
 
 
 def full_name(unit: str) -> str:

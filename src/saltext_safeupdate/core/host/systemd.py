@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from ..errors import CommandError, SafeUpdateError
 from .command import Run
 from .files import remove, write_atomic
-from .inhibitor import RUNTIME_UNITS, UnitInhibitor, full_name
+from .inhibitor import RUNTIME_UNITS, UnitInhibitor, full_name, properties_of
 from .service import LastRun, ServiceState
 
 _TIMEOUT = 30.0
@@ -311,11 +311,7 @@ class Systemd:
         self._run(("systemctl", "daemon-reload"), timeout=_TIMEOUT)
 
     def _show(self, unit: str, *properties: str) -> dict[str, str]:
-        result = self._run(
-            ("systemctl", "show", f"--property={','.join(properties)}", "--", full_name(unit)),
-            timeout=_TIMEOUT,
-        )
-        return dict(line.split("=", 1) for line in result.stdout.splitlines() if "=" in line)
+        return properties_of(self._run, unit, *properties)
 
 
 def quoted(word: str) -> str:

@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import math
 import os
+import re
 import shutil
 
 from ..errors import CommandError, SafeUpdateError
@@ -27,6 +29,8 @@ _PROGRAM = "stop_guard.sh"
 # Seconds that systemd gives the guard beyond its own limits, to stop the minion itself.
 _MARGIN = 120
 _TIMEOUT = 30.0
+_UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
+_SPAN = re.compile(rf"([\d.]+)({'|'.join(_UNITS)})\b")
 _TEXT = """\
 # The minion stops when its jobs have ended; see 'salt-call --local safeupdate.check'.
 # Managed by the state safeupdate.enabled. Bypass: touch {bypass}
@@ -131,14 +135,8 @@ class StopGuard:
             ]
         if self.differing():
             found.append(("The stop guard was installed by another version.", apply))
-        elif not self._active():
-            found.append(
-                (
-                    f"systemd does not use {self.drop_in}.",
-                    "Run 'systemctl daemon-reload'; if that does not help, look for a later "
-                    "drop-in that sets 'ExecStop='.",
-                )
-            )
+        else:
+            found += self._not_in_effect()
         if shutil.which("flock") is None:
             found.append(
                 ("The program 'flock' is missing, so the guard does not wait.", "Install it.")
@@ -170,12 +168,36 @@ class StopGuard:
             return f"cannot tell whether {self._unit} allows it: {err}"
         return asked.stdout.strip()
 
-    def _active(self) -> bool:
-        shown = self._run(
-            ("systemctl", "show", "--property=ExecStop", "--", self._unit), timeout=_TIMEOUT
+    def _not_in_effect(self) -> list[tuple[str, str]]:
+        """Return what systemd does in another way than the drop-in says."""
+        now = inhibitor.properties_of(self._run, self._unit, "ExecStop", "TimeoutStopUSec")
+        started = now.get("ExecStop", "")
+        if f"/{inhibitor.PROGRAM} " in started:
+            # While packages change, something else is in effect.
+            return []
+        look = (
+            "Run 'systemctl daemon-reload'. If that does not help, look at 'systemctl cat "
+            f"{self._unit}' for a later drop-in that sets "
         )
-        # While packages change, something else is in effect.
-        return self.program in shown.stdout or f"/{inhibitor.PROGRAM} " in shown.stdout
+        if self.program not in started:
+            return [(f"systemd does not use {self.drop_in}.", f"{look}'ExecStop='.")]
+        wanted, given = self._settings.stop_timeout, now.get("TimeoutStopUSec", "")
+        if _seconds(given) >= wanted:
+            return []
+        return [
+            (
+                f"systemd ends the stop guard after {given}, and then the jobs that it waits for: "
+                f"'stop_timeout' is {wanted:.0f} s.",
+                f"{look}'TimeoutStopSec=' or 'TimeoutSec='.",
+            )
+        ]
+
+
+def _seconds(span: str) -> float:
+    """Return the seconds of a time span as systemd shows it (systemd.time(7)); 0 is no span."""
+    if span == "infinity":
+        return math.inf
+    return sum(float(number) * _UNITS[unit] for number, unit in _SPAN.findall(span))
 
 
 def _is_of_others(directory: str) -> bool:

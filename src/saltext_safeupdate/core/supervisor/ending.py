@@ -23,7 +23,7 @@ def end(context: Context, update: Update, phase: Phase, reason: str) -> Update:
     clean(context, update)
     if phase is Phase.FAILED:
         update, completed = complete(context, update)
-        reason = _sentences(reason, completed)
+        reason = sentences(reason, completed)
         servers.start_again(context, update)
     log.info("update %s: %s (%s)", update.id, phase.value, reason or "-")
     update = context.store.save(update.advance(phase, reason=reason))
@@ -76,8 +76,9 @@ def _start(context: Context, update: Update) -> str:
     return f"{context.unit} was started."
 
 
-def _sentences(reason: str, more: str) -> str:
-    return f"{reason.removesuffix('.')}. {more}" if more else reason
+def sentences(reason: str, more: str) -> str:
+    """Return the text with more sentences, if there are any."""
+    return f"{reason.removesuffix('.')}. {more.lstrip()}" if more else reason
 
 
 def clean(context: Context, update: Update) -> None:

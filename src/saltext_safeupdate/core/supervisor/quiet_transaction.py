@@ -39,6 +39,10 @@ from .initiator import Initiator
 
 T = TypeVar("T")
 
+_NO_COPY = (
+    "A minion that reads its code where the packages are has been started meanwhile. Nothing was "
+    "changed. Start the update again when 'safeupdate.check' finds nothing."
+)
 _NO_WAY_BACK = (
     "{again} would be removed and installed again, and there is no way back if the installation "
     "fails: {why}. Nothing was changed. Have a repository offer the installed version, or leave "
@@ -145,9 +149,13 @@ class QuietTransaction:
         timeout = by.settings.jobs_timeout
         if not packages.wait_exclusive(timeout, clock=by.monotonic, sleep=by.sleep):
             raise self._postponed("salt-call, or the package manager for another job")
+        # An earlier one may have ended since, and a next one may serve.
         now = beside_jobs.whose(by, by.installation.roots, by.others, {}, {})
+        if not now:
+            raise self._end_postponed(_NO_COPY)
         if now != self._record.progress.beside:
-            raise self._postponed("the minion itself, which was restarted meanwhile")
+            progress = replace(self._record.progress, beside=now)
+            self._record = by.store.save(replace(self._record, progress=progress))
 
     def _postponed(self, running: str) -> PostponedError:
         timeout = self.by.settings.jobs_timeout
@@ -156,6 +164,9 @@ class QuietTransaction:
             "Nothing was changed. Start the update again when they are done, or set "
             "'safeupdate:jobs_timeout' higher."
         )
+        return self._end_postponed(reason)
+
+    def _end_postponed(self, reason: str) -> PostponedError:
         self._advance(Phase.POSTPONED, reason=reason)
         return PostponedError(reason)
 

@@ -25,7 +25,7 @@ from ..record.update import Update
 from . import beside_jobs, dependents, neighbours, probe, reboot, servers, steps, watch
 from .bring import bring_along
 from .context import Context
-from .ending import end
+from .ending import end, sentences
 from .verdict import Verdict
 from .watch import Watch
 
@@ -113,7 +113,7 @@ def _through_packages(context: Context, update: Update) -> tuple[Update, str]:
         former, _ = watch.former(context)
         update = replace(
             update,
-            reason=_sentences(update.reason, newer),
+            reason=sentences(update.reason, newer),
             progress=replace(update.progress, returned=context.clock()),
             former=replace(former, took=update.former.took),
         )
@@ -158,7 +158,7 @@ def _below_the_old_one(context: Context, update: Update) -> tuple[Update, str]:
     context.services.set_enabled(context.unit, update.unit.get("enabled", ""))
     _try_again(servers.start(context, update))
     progress = replace(update.progress, returned=context.clock())
-    update = replace(update, reason=_sentences(update.reason, newer), progress=progress)
+    update = replace(update, reason=sentences(update.reason, newer), progress=progress)
     return update, servers.come_up(context, update)
 
 
@@ -173,7 +173,7 @@ def _came_up(update: Update, judge: Watch) -> tuple[Update, str]:
     """Wait for the old minion; return the record, and why it did not come up, or an empty text."""
     verdict, said, _ = judge.comes_up()
     if verdict is Verdict.STOPPED:
-        return replace(update, reason=_sentences(update.reason, f" {said}")), ""
+        return replace(update, reason=sentences(update.reason, said)), ""
     return update, "" if verdict.good else said
 
 
@@ -189,7 +189,7 @@ def _through_boot(context: Context, update: Update) -> tuple[Update, str]:
         newer = _restore(update, _present(update)) if left else ""
         update = context.note(
             update,
-            reason=_sentences(update.reason, newer),
+            reason=sentences(update.reason, newer),
             progress=replace(update.progress, returned=context.clock()),
             boot=replace(update.boot, left=left),
         )
@@ -312,10 +312,6 @@ def _restore(update: Update, present: Manifest | None) -> str:
     if done.aside:
         said += f" Changed by others, put back, and kept as: {_named(done.aside)}."
     return said
-
-
-def _sentences(reason: str, more: str) -> str:
-    return f"{reason.removesuffix('.')}.{more}" if more else reason
 
 
 def _named(paths: Sequence[str]) -> str:

@@ -14,7 +14,10 @@ from tests.support.fakes import FakeRunner
 from tests.support.guarded import have_guard
 
 RELOAD = ("systemctl", "daemon-reload")
-SHOW = ("systemctl", "show", "--property=ExecStop", "--", "salt-minion.service")
+SHOW = (
+    *("systemctl", "show", "--property=ExecStop,TimeoutStopUSec", "--"),
+    "salt-minion.service",
+)
 
 
 @pytest.fixture
@@ -147,12 +150,26 @@ def test_what_is_wrong_is_said(make):
     ((problem, fix),) = guard.problems()
     assert "does not use" in problem
     assert "daemon-reload" in fix
-    good = make(shown=f"ExecStop={{ path=/bin/sh ; argv[]=/bin/sh {guard.program} ; }}")
+    stop = f"ExecStop={{ path=/bin/sh ; argv[]=/bin/sh {guard.program} ; }}"
+    good = make(shown=f"{stop}\nTimeoutStopUSec=12min\n")
     assert good.problems() == []
     with open(guard.program, "a") as file:
         file.write("# changed\n")
     ((problem, _),) = good.problems()
     assert "installed by another version" in problem
+
+
+@pytest.mark.parametrize(
+    ("span", "cut"),
+    [("12min", 0), ("infinity", 0), ("10min", 0), ("9min 59s", 1), ("30s", 1), ("500ms", 1)],
+)
+def test_a_later_drop_in_that_cuts_the_wait_short_is_named(make, span, cut):
+    guard = make()
+    guard.install()
+    shown = f"ExecStop={{ argv[]=/bin/sh {guard.program} ; }}\nTimeoutStopUSec={span}\n"
+    found = make(shown=shown).problems()
+    assert len(found) == cut
+    assert all(f"after {span}" in problem and "TimeoutSec=" in fix for problem, fix in found)
 
 
 def test_without_flock_it_says_so(make, monkeypatch):

@@ -26,6 +26,7 @@ def host(host, monkeypatch):
     )
     monkeypatch.setattr(own_tree, "_held", [])
     host.dead, trees = dead, {}
+    host.trees = trees
     monkeypatch.setattr(own_tree, "of", lambda roots, process: trees.get(process, {}))
     monkeypatch.setattr(meeting, "can_be_asked", lambda run_dir, process: host.can_be_asked)
     host.can_be_asked = True
@@ -282,9 +283,42 @@ class TestAJob:
             reader.release()
 
         host.clock.each_second = restarted
-        with pytest.raises(PostponedError, match=r"restarted meanwhile.*Nothing was changed"):
+        with pytest.raises(PostponedError, match=r"started meanwhile.*Nothing was changed"):
             self.change(host, host.job())
         assert host.packages.versions == OLD
+        reader.close()
+
+    def test_takes_in_a_minion_that_serves_by_then(self, host):
+        """An update right behind another one, for example."""
+        reader = locks.share(host.settings.run_dir, "packages")
+
+        def restarted():
+            if reader.fd >= 0:
+                hands_over(host)
+                host.services.begin_restart("salt-minion")
+                have_own_tree(host, host.trees)
+                reader.close()
+
+        host.clock.each_second = restarted
+        self.change(host, host.job())
+        assert host.packages.versions == NEW
+        assert len(host.last.progress.beside) == 2
+        assert host.old in host.last.progress.beside
+
+    def test_takes_no_notice_of_a_minion_that_has_ended_by_then(self, host):
+        reader = locks.share(host.settings.run_dir, "packages")
+        hands_over(host)
+        host.services.begin_restart("salt-minion")
+        have_own_tree(host, host.trees)
+
+        def ended():
+            host.dead.add(host.old)
+            reader.release()
+
+        host.clock.each_second = ended
+        self.change(host, host.job())
+        assert host.packages.versions == NEW
+        assert host.old not in host.last.progress.beside
         reader.close()
 
     def test_has_its_share_again_if_nothing_has_changed(self, host):
