@@ -67,6 +67,7 @@ WantedBy=timers.target
 """,
 }
 # How the last run of a unit ended: in words, by exit or by signal, and with which of them.
+_STATE = ("ActiveState", "SubState", "UnitFileState", "MainPID", "InvocationID")
 _HOW_IT_ENDED = ("Result", "ExecMainCode", "ExecMainStatus")
 _NO_MEMORY = "oom-kill"
 # The process of a minion waits for the one that works, and ends with this status if that one was
@@ -105,9 +106,11 @@ class Systemd:
         self._sleep = sleep
 
     def state(self, unit: str) -> ServiceState:
-        shown = self._show(unit, "ActiveState", "UnitFileState", "MainPID", "InvocationID")
+        shown = self._show(unit, *_STATE)
+        # The unit that systemd makes of an init script stays active when all processes have ended.
+        ended = shown.get("SubState") == "exited"
         return ServiceState(
-            shown.get("ActiveState", ""),
+            "failed" if ended else shown.get("ActiveState", ""),
             shown.get("UnitFileState", ""),
             int(shown.get("MainPID") or 0),
             shown.get("InvocationID", ""),

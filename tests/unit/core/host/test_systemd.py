@@ -14,7 +14,7 @@ OK = (0, "", "")
 SHOW = (
     "systemctl",
     "show",
-    "--property=ActiveState,UnitFileState,MainPID,InvocationID",
+    "--property=ActiveState,SubState,UnitFileState,MainPID,InvocationID",
     "--",
     "salt-minion.service",
 )
@@ -55,6 +55,13 @@ def test_a_unit_that_is_not_there():
     systemd, _ = _systemd({SHOW: answer})
     assert systemd.state(UNIT) == ServiceState("inactive", "", 0, "")
     assert not systemd.state(UNIT).running
+
+
+def test_a_unit_of_an_init_script_whose_processes_have_ended():
+    """systemd makes one of the script that Salt's packages bring, if there is no other unit."""
+    answer = (0, "ActiveState=active\nSubState=exited\nUnitFileState=generated\nMainPID=0\n", "")
+    systemd, _ = _systemd({SHOW: answer})
+    assert systemd.state(UNIT) == ServiceState("failed", "generated", 0, "")
 
 
 # What is so of a unit, when it left "inactive", its process began and ended, and it left "active".
