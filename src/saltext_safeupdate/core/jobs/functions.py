@@ -73,6 +73,17 @@ QUEUEING = frozenset(
 
 # By name, or by "module.*" for all functions of a module.
 TABLE: dict[str, int] = {
+    **dict.fromkeys(
+        # Who asked has gone on without the host by the time it is back, and may have said the
+        # opposite since. Late, they would end what runs then.
+        (
+            *(f"system.{name}" for name in ("halt", "init", "poweroff", "reboot", "shutdown")),
+            *("minion.kill", "minion.restart", "rebootmgr.reboot", "rebootmgr.soft_reboot"),
+            *("transactional_update.reboot", "transactional_update.soft_reboot"),
+            *(f"service.{name}" for name in ("start", "stop", "restart", "reload", "force_reload")),
+        ),
+        Kind.MOMENTARY,
+    ),
     "grains.equals": Kind.LOOKS,
     "grains.filter_by": Kind.LOOKS,
     "grains.get": Kind.LOOKS,
