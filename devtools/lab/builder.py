@@ -71,7 +71,14 @@ OWN_BUILD = {
     ),
 }
 # Paths that an installation of Debian's packages leaves in a layer. Other hosts must not get them.
-TEMPORARY = ("etc/apt", "tmp", "var/cache/apt", "var/lib/apt", "etc/resolv.conf", "etc/hosts")
+TEMPORARY = (
+    "etc/apt/sources.list.d",
+    "tmp",
+    "var/cache/apt",
+    "var/lib/apt",
+    "etc/resolv.conf",
+    "etc/hosts",
+)
 SNAPSHOT_TOOLS = ("btrfs-progs", "rsync", "snapper")
 BROWSER = ("chromium-headless-shell", "fonts-dejavu-core")
 SCRIPTS = ("preinst", "postinst", "prerm", "postrm")

@@ -114,15 +114,117 @@ def test_a_restart_that_a_job_waits_for_comes_after_the_job(scene: JobScene) -> 
     assert_usual(scene)
 
 
-def test_a_stop_that_a_job_waits_for_comes_after_the_job(scene: JobScene) -> None:
-    jid = scene.publish("cmd.run", "systemctl stop salt-minion && echo done; sleep 3; echo after")
-    assert scene.returned(jid, 60)["return"] == "done\nafter"
+STOPS = "systemctl stop salt-minion && echo done; sleep 3; echo after"
+DISABLES = "systemctl disable --now salt-minion && echo done; sleep 3; echo after"
+
+
+@pytest.mark.parametrize(
+    "command", [STOPS, pytest.param(DISABLES, marks=pytest.mark.soak)], ids=["stop", "disable"]
+)
+def test_a_stop_that_a_job_waits_for_comes_after_the_job(scene: JobScene, command: str) -> None:
+    other = scene.publish("cmd.run", f"echo other >> {WORK}; sleep 15; echo other end")
+    scene.wait_trace("other")
+    jid = scene.publish("cmd.run", command)
+    assert scene.returned(jid, 60)["return"].endswith("done\nafter")
+    assert scene.returned(other, 60)["return"] == "other end"
     scene.master.wait(
         lambda: scene.container.service()["ActiveState"] == "inactive", 60, "the stop"
     )
     assert_usual(scene)
-    scene.container.run(["systemctl", "start", "salt-minion"])
+    scene.container.run(["systemctl", "enable", "--now", "salt-minion"])
     scene.answers()
+
+
+LATER = "stop, and later start"
+SEVERAL = {
+    "restarts": "for i in 1 2 3 4 5 6; do systemctl restart salt-minion || echo no; done",
+    "stop and start": "systemctl stop salt-minion; systemctl start salt-minion",
+    LATER: "systemctl stop salt-minion; sleep 3; systemctl start salt-minion",
+    "marked": "systemctl set-property --runtime salt-minion.service Markers=+needs-restart; "
+    "systemctl reload-or-restart --marked",
+}
+
+
+@pytest.mark.parametrize(
+    "what",
+    [
+        pytest.param(what, marks=() if what in ("restarts", LATER) else pytest.mark.soak)
+        for what in SEVERAL
+    ],
+)
+def test_what_a_job_asks_for_last_comes_after_the_jobs(scene: JobScene, what: str) -> None:
+    before = scene.pid()
+    other = scene.publish("cmd.run", f"echo other >> {WORK}; sleep 10; echo other end")
+    scene.wait_trace("other")
+    jid = scene.publish("cmd.run", f"{SEVERAL[what]}; sleep 2; echo after")
+    assert scene.returned(jid, 60)["return"] == "after"
+    assert scene.pid() == before
+    assert scene.returned(other, 60)["return"] == "other end"
+    scene.minion_started(before)
+    scene.answers()
+    assert_usual(scene)
+
+
+def test_a_job_that_waits_for_the_package_manager_of_somebody_else(scene: JobScene) -> None:
+    """Its scriptlet restarts the minion, which waits for the job."""
+    before = scene.pid()
+    apt = scene.container.popen(
+        ["sh", "-c", "apt-get update && apt-get install -y --reinstall salt-minion"]
+    )
+    scene.sls(
+        "tool",
+        f"first:\n  cmd.run:\n    - name: echo first >> {WORK}; until [ -e {FLAG} ]; do "
+        "sleep 0.1; done\ntool:\n  cmd.run:\n    - name: apt-get install -y --reinstall "
+        "-o DPkg::Lock::Timeout=300 salt-minion\n",
+    )
+    jid = scene.publish("state.apply", "tool")
+    scene.wait_trace("first")
+    scene.master.wait(
+        lambda: (
+            scene.container.run(["fuser", "/var/lib/dpkg/lock-frontend"], check=False).ok
+            or apt.poll() is not None
+        ),
+        60,
+        "apt to work",
+    )
+    scene.container.write(FLAG, "")
+    output, _ = apt.communicate(timeout=120)
+    assert apt.returncode == 0, output
+    ret = scene.returned(jid, 120)["return"]
+    assert all(value["result"] for value in ret.values()), ret
+    scene.minion_started(before)
+    scene.answers()
+    assert_usual(scene)
+
+
+def test_what_makes_up_for_a_stop_is_killed(scene: JobScene) -> None:
+    before = scene.pid()
+    jid = scene.publish(
+        "cmd.run",
+        f"systemctl restart salt-minion; echo put >> {WORK}; until [ -e {FLAG} ]; do sleep 0.1; "
+        "done; echo after",
+    )
+    scene.wait_trace("put")
+    kill = ["systemctl", "kill", "--signal=KILL", "salt-minion-make-up.service"]
+    scene.container.run(kill)
+    scene.container.write(FLAG, "")
+    assert scene.returned(jid, 60)["return"] == "after"
+    scene.minion_started(before)
+    scene.answers()
+    assert_usual(scene)
+
+
+def test_the_package_goes_in_a_job(make_scene: Callable[..., JobScene], version: str) -> None:
+    """Jobs end and return before the minion does, whose unit is gone by then."""
+    scene = make_scene(version, config=WAITING)
+    other = scene.publish("cmd.run", f"echo other >> {WORK}; sleep 15; echo other end")
+    scene.wait_trace("other")
+    jid = scene.publish("cmd.run", "apt-get remove -y salt-minion && sleep 3; echo after")
+    assert scene.returned(jid, 60)["return"].endswith("after")
+    assert scene.returned(other, 60)["return"] == "other end"
+    gone = ["sh", "-c", "pgrep -f bin/salt-minion"]
+    scene.master.wait(lambda: not scene.container.run(gone, check=False).ok, 60, "its end")
+    assert scene.container.run(["dpkg", "--audit"]).stdout == ""
 
 
 def test_apt_inside_a_state_with_a_blocking_restart(scene: JobScene) -> None:
@@ -145,6 +247,8 @@ def test_apt_inside_a_state_with_a_blocking_restart(scene: JobScene) -> None:
 
 def assert_usual(scene: JobScene) -> None:
     """Nothing is left of a stop that was put off."""
+    ours = ["systemctl", "list-units", "--no-legend", "salt-minion-make-up*", "*safeupdate-tmp*"]
+    scene.master.wait(lambda: not scene.container.run(ours).stdout, 30, "its unit to end")
     place = "/run/systemd/system/salt-minion.service.d"
     assert not scene.container.run(["ls", place], check=False).ok
     shown = scene.container.run(["systemctl", "show", "--property=KillMode", "salt-minion"])

@@ -21,7 +21,10 @@ OLD, NEW = "3007.15", "3008.3"
 # How hosts got their Salt, which version is on offer, and what an administrator has put there.
 HOSTS = {
     "its scripts restart the minion and fail with that": (OLD, f"{NEW}+restarts", {}),
-    "needrestart": (Installed(OLD, more=("needrestart",)), NEW, {}),
+    "needrestart": (
+        *(Installed(OLD, more=("needrestart",)), NEW),
+        {"/etc/needrestart/conf.d/restart.conf": "$nrconf{restart} = 'a';\n"},
+    ),
     "upgraded before": (Installed(OLD, upgraded=True), NEW, {}),
     "hardened": (Installed(OLD, hardened=True), NEW, {}),
     "no script may restart anything": (

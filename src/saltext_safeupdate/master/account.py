@@ -50,6 +50,8 @@ TICKET = "safeupdate_ticket"
 # The argument that marks a question of the engine: it is never published again.
 QUESTION = "safeupdate_question"
 EVERYBODY = Target("*")
+# What a publication ends that ends all jobs.
+ALL = "*"
 # Names of facts.
 ENGINE, STOOD_DOWN = "engine", "stood_down"
 
@@ -58,7 +60,7 @@ class Published(NamedTuple):
     """
     A publication. *age* is in seconds; *waiting* are the minions that have not returned, according
     to the account; *times* is how often it was published again, by minion. It *ends* the job with
-    this JID, if it is not empty.
+    this JID, or ALL of its minions, if it is not empty.
     """
 
     number: int
@@ -121,8 +123,8 @@ class Account(Database):
         Write down a publication; return how many older ones were removed for it.
 
         *minions* are the minions that Salt waits for, *target* is its target, *ends* the JID of the
-        job that it ends there. It survives the death of every process. After a power cut the last
-        publications may be missing.
+        job that it ends there, or ALL. It survives the death of every process. After a power cut
+        the last publications may be missing.
         """
         names, count = audience.packed(minions)
         aim = target.text()

@@ -12,7 +12,7 @@ from salt.exceptions import SaltException
 
 from ..core.errors import RecordError, visible
 from ..core.host import processes
-from ..core.jobs.meant import MEANT, about
+from . import account as accounts
 from . import aiming, notes
 from .account import Account, Published
 from .calls import Call, Calls
@@ -31,8 +31,6 @@ MOST_AT_ONCE = 20
 _KEYS_INTERVAL = 60.0
 # Seconds between two complaints about a minion, and the most minions that are remembered for it.
 _TELL_INTERVAL, _MOST_TOLD = 3600.0, 1000
-# The most publications that end others and are remembered.
-_MOST_ENDING = 1000
 # The most characters of an error in a report.
 _LONGEST = 500
 
@@ -115,9 +113,8 @@ class Follower:
         self._again: dict[int, set[str]] = {}
         self._requests: list[_Asked] = []
         self._undecided: dict[str, float] = {}
-        # Jobs that end another job, by JID: its number, and the JID of the other job.
-        self._ending: dict[str, tuple[int, str]] = {}
-        # Publications that still have to be written down.
+        # Publications that still have to be written down, and whether some were ended.
+        self._ended_some = False
         self._done: list[int] = []
         self._changed: dict[int, list[str]] = {}
         self._next_look = self._next_settling = 0.0
@@ -129,7 +126,7 @@ class Follower:
             self._learn()
         for kind, *values in taken:
             if kind == notes.RETURN:
-                self._returned(*values)
+                self._settled(*values)
             elif kind == notes.START:
                 self._tracker.started(values[0], self._clock())
             elif kind == notes.ANSWER:
@@ -171,19 +168,21 @@ class Follower:
         waiting = one.waiting
         if self._accepted:
             waiting = self._accepted.among(waiting, now)
-        early = self._tracker.published(one.number, one.jid, waiting, now - one.age, one.times)
-        if one.ends:
-            self._ending[one.jid] = (one.number, one.ends)
-            for old in list(self._ending)[:-_MOST_ENDING]:
-                del self._ending[old]
-            for minion in early:
-                self._ended(one.ends, minion)
+        for minion in waiting if one.ends else ():
+            # Whether the minion hears of this or not: nobody wants the other job any more.
+            ended = self._tracker.waiting(minion) if one.ends == accounts.ALL else [one.ends]
+            for jid in ended:
+                self._ended(jid, minion)
+        if one.ends == accounts.ALL:
+            # It is about this moment, and never published again.
+            self._done.append(one.number)
+        else:
+            self._tracker.published(one.number, one.jid, waiting, now - one.age, one.times)
 
     def _start_anew(self) -> None:
         """Continue with a new account, whose numbers start again. Earlier data is forgotten."""
         self._tracker = Tracker(window=self._window)
         self._again.clear()
-        self._ending.clear()
         # They have numbers of the account that is gone; their callers are told so.
         self._requests.clear()
         self._done, self._changed = [], {}
@@ -191,18 +190,11 @@ class Follower:
         self._renewed()
 
     def _answered(self, query: str, minion: str, answer: object) -> None:
-        if isinstance(answer, dict):
-            for jid, (number, ended) in self._ending.items():
-                if jid in answer or answer.get(about(number)) == MEANT:
-                    self._ended(ended, minion)
         meant = self._tracker.answered(query, minion, answer, self._clock())
         if meant is None:
             return
         for number in meant.missed:
-            if self._may_be_ended(self._tracker.jid(number), minion):
-                self._tracker.not_sent(number, {minion})
-            else:
-                self._again.setdefault(number, set()).add(minion)
+            self._again.setdefault(number, set()).add(minion)
         if meant.undecided:
             self._cannot_decide(minion, meant.undecided)
         for request in self._requests:
@@ -223,22 +215,13 @@ class Follower:
                 ", ".join(jids),
             )
 
-    def _returned(self, jid: str, minion: str) -> None:
-        if jid in self._ending:
-            self._ended(self._ending[jid][1], minion)
-        self._settled(jid, minion)
-
     def _ended(self, jid: str, minion: str) -> None:
         """A job was ended on a minion: if the minion has missed it, it does not get it any more."""
+        self._ended_some = True
         for number, minions in self._again.items():
             if self._tracker.jid(number) == jid:
                 minions.discard(minion)
         self._settled(jid, minion)
-
-    def _may_be_ended(self, jid: str, minion: str) -> bool:
-        """Tell whether the minion may have a later job that ends this one."""
-        ends = {one for one, (_, ended) in self._ending.items() if ended == jid}
-        return bool(ends) and not ends.isdisjoint(self._tracker.waiting(minion))
 
     def _settled(self, jid: str, minion: str) -> None:
         self._tracker.returned(jid, minion, self._clock())
@@ -303,11 +286,10 @@ class Follower:
         self._next_settling = now + SETTLE_INTERVAL
         # Two changes in one tick of the kernel's clock look like one.
         self._stamp = ()
-        done = self._tracker.take_done()
-        self._done += done
         # After the deletion of a job that ends another, nothing else tells that the other is over.
-        ends = {number for number, _ in self._ending.values()}
-        self._changed |= self._tracker.take_changed(now if ends.isdisjoint(done) else math.inf)
+        self._changed |= self._tracker.take_changed(math.inf if self._ended_some else now)
+        self._ended_some = False
+        self._done += self._tracker.take_done()
         if self._done or self._changed:
             try:
                 self._account.settle(self._done, self._changed)

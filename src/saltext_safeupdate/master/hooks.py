@@ -25,7 +25,7 @@ from ..core.errors import RecordError
 from ..core.jobs import functions, jids
 from ..patches import Patch
 from . import aiming, questions, replies, senders
-from .account import QUESTION, TICKET, Account, path_of
+from .account import ALL, QUESTION, TICKET, Account, path_of
 from .aiming import Target, Undecidable
 from .notes import RETURN, START, Notes, Share, heard
 
@@ -290,7 +290,9 @@ class Keeper:
         # be able to fill the account.
         # The engine repeats its own questions if it still needs the answers.
         ours = "id" in extra or QUESTION in extra
-        if minions and not ours and functions.is_redelivered(load.get("fun")):
+        fun, arg = load.get("fun"), load.get("arg")
+        matters = functions.is_redelivered(fun) or functions.ends(fun, arg) is not None
+        if minions and not ours and matters:
             self._note_unsent(load, minions)
         return load
 
@@ -361,7 +363,7 @@ class Keeper:
                 salt.payload.dumps(sent.content),
                 sent.minions,
                 sent.target,
-                functions.ended(sent.content.get("fun"), sent.content.get("arg")),
+                _ends(sent.content),
             )
         except (RecordError, OSError, SaltException, TypeError, ValueError) as err:
             if not in_vain:
@@ -385,6 +387,12 @@ class Keeper:
 
     def _says_start(self, tag: str) -> bool:
         return self._starts(tag) is not None
+
+
+def _ends(load: Mapping[str, Any]) -> str:
+    """Return which job a publication ends, as the account has it."""
+    ended = functions.ends(load.get("fun"), load.get("arg"))
+    return ALL if ended == "" else ended or ""
 
 
 def _is_refused(outcome: Any) -> bool:

@@ -99,14 +99,14 @@ class World(Site):
     def end(self, ended, target, number):
         """Publish what ends a job."""
         jid, minions = self.order(target, number, "saltutil.kill_job", ended)
-        self.ends[jid] = ended
+        self.ends[jid] = ended, set(minions)
         return jid, minions
 
     def was_run(self, host, load):
         super().was_run(host, load)
         assert host.hears(self.originals[load["jid"]]), f"{host.name} runs {load}"
         assert self.runs.count((host.name, load["jid"])) == 1
-        assert not [k for k, ended in self.ends.items() if ended == load["jid"] and k in host.ran]
+        assert not is_over(self, host, load["jid"])
 
 
 WORLDS = {
@@ -221,9 +221,8 @@ def play(world, events):
 
 
 def is_over(world, host, jid):
-    """Tell whether a job was ended on a minion, perhaps by one that was ended itself since then."""
-    ends = [each for each, ended in world.ends.items() if ended == jid]
-    return any(each in host.ran or is_over(world, host, each) for each in ends)
+    """Tell whether the job was to be ended on that minion, whether it has heard of that or not."""
+    return (jid, True) in ((ended, host.name in minions) for ended, minions in world.ends.values())
 
 
 def can_go_out(load):

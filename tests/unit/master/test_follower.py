@@ -7,7 +7,7 @@ from salt.exceptions import SaltClientError, SaltException
 
 from saltext_safeupdate.core.errors import RecordError
 from saltext_safeupdate.core.jobs.meant import MEANT, NOT_MEANT, UNDECIDED, about
-from saltext_safeupdate.master.account import Published
+from saltext_safeupdate.master.account import ALL, Published
 from saltext_safeupdate.master.aiming import Target
 from saltext_safeupdate.master.calls import Call
 from saltext_safeupdate.master.follower import INTERVAL, MOST_AT_ONCE, SETTLE_INTERVAL, Follower
@@ -424,19 +424,29 @@ def test_what_a_full_account_has_removed_makes_nobody_undecided(world, caplog):
     assert "cannot tell" not in caplog.text
 
 
-@pytest.mark.parametrize("when", ["before", "after"])
-def test_what_was_ended_before_it_is_written_down_that_it_was(world, when):
-    """A minion may return what ends a job before the worker has written that into the account."""
+@pytest.mark.parametrize(("ends", "own"), [("1", "2"), (ALL, None)])
+def test_what_was_ended_is_over_whether_the_minion_hears_of_it_or_not(world, ends, own):
+    """What ends all jobs is about the moment, and nobody is asked for it."""
     world.new("1", "a", "b")
-    world.pass_time(INTERVAL)
-    if when == "before":
-        world.note("return", "2", "a")
-    world.new("2", "a", "b", ends="1")
-    world.pass_time(INTERVAL)
-    if when == "after":
-        world.note("return", "2", "a")
+    world.new("2", "a", ends=ends)
+    world.new("3", "a")
     world.pass_time(PATIENCE)
-    assert world.work.asked == [(["b"], ["1", "2"])]
+    asked = {minion: set(jids) for minions, jids in world.work.asked for minion in minions}
+    assert set(asked) == {"a", "b"}
+    world.answers("q1", "a", {})
+    world.answers("q1", "b", {})
+    world.pass_time(INTERVAL)
+    got = {(minion, jid) for jid, minions, _ in world.work.published for minion in minions}
+    assert got == {("b", "1"), ("a", "3"), *({("a", own)} if own else ())}
+
+
+def test_what_is_ended_stays_so_for_the_next_engine(world):
+    """It is written down before what has ended it is removed."""
+    world.new("1", "a", "b")
+    world.new("2", "a", ends=ALL)
+    world.pass_time(INTERVAL)
+    world.pass_time(SETTLE_INTERVAL)
+    assert (world.account.gone, world.account.waiting) == ([2], {1: ["b"]})
 
 
 def test_what_is_ended_while_it_is_about_to_be_published_again(world):
@@ -445,6 +455,5 @@ def test_what_is_ended_while_it_is_about_to_be_published_again(world):
     for minion in ("a", "b"):
         world.answers("q1", minion, {})
     world.new("2", "a", ends="1")
-    world.note("return", "2", "a")
     world.pass_time(INTERVAL)
     assert world.work.published == [("1", ["b"], {"a": 1, "b": 1})]

@@ -35,7 +35,7 @@ _END_INTERVAL = 0.25
 # The last one by name counts: no letter and no digit comes after this sign.
 _DROP_IN = "~safeupdate-inhibitor.conf"
 PROGRAM, _PROCESS, _PID = "inhibitor.sh", "inhibitor.process", "inhibitor.pid"
-_FILES = (_DROP_IN, PROGRAM, _PROCESS, _PID)
+_NAMED = (PROGRAM, _PROCESS, _PID)
 _TEXT = """\
 # The packages of this unit change; see 'salt-call --local safeupdate.status'. Until they are in
 # place, a stop or a restart of the unit leaves its processes as they are.
@@ -135,8 +135,7 @@ class UnitInhibitor:
         self._write(place, _DROP_IN, drop_in)
         self._reload()
         if not self._is_known(unit):
-            self._remove(unit)
-            self._reload()
+            self._lift(unit)
             raise CommandError(
                 ("systemctl", "daemon-reload"),
                 f"{unit} cannot be kept running while its packages change: a later drop-in than "
@@ -171,11 +170,20 @@ class UnitInhibitor:
                 self._end_orphans(unit)
             elif not self._has_its_process(unit):
                 self._end(int(self._noted(unit)[0]))
-        removed = self._remove(unit)
+        self._lift(unit)
+
+    def _lift(self, unit: str) -> None:
+        place = self._place(unit)
+        removed = remove(os.path.join(place, _DROP_IN))
         # A crash may have come between the two. A reload runs all generators of the host.
         if removed or self._is_known(unit):
             self._reload()
+        # What the drop-in names is there as long as systemd uses it.
+        for name in _NAMED:
+            removed = remove(os.path.join(place, name)) or removed
         if removed:
+            with contextlib.suppress(OSError):
+                os.rmdir(place)
             holder = _HOLDER.format(unit=full_name(unit))
             self._run(("systemctl", "--no-block", "stop", holder), timeout=_TIMEOUT, ok=None)
 
@@ -200,15 +208,6 @@ class UnitInhibitor:
 
     def _write(self, place: str, name: str, content: str) -> None:
         write_atomic(os.path.join(place, name), content, mode=0o644)
-
-    def _remove(self, unit: str) -> bool:
-        place = self._place(unit)
-        # The drop-in is the first: without it, systemd uses nothing else.
-        removed = [remove(os.path.join(place, name)) for name in _FILES]
-        if any(removed):
-            with contextlib.suppress(OSError):
-                os.rmdir(place)
-        return any(removed)
 
     def _noted(self, unit: str) -> list[str]:
         """Return the PID of the process that belongs to the unit, and when it began."""

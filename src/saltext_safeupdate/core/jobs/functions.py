@@ -49,7 +49,8 @@ PING = "test.ping"
 RESTART = "safeupdate.restart"
 # The query of a master: which of these jobs has the minion accepted?
 QUERY = "safeupdate.accepted"
-# They end the job in their arguments: a minion that has missed that job does not get it any more.
+# They end the job in their arguments. A minion that has missed such a job, or one of those that
+# _ENDING_ALL ends, does not get it any more.
 _ENDING = ("saltutil.kill_job", "saltutil.term_job")
 # They end all jobs, and the signals by which 'saltutil.signal_job' ends one.
 _ENDING_ALL = ("saltutil.kill_all_jobs", "saltutil.term_all_jobs")
@@ -190,24 +191,21 @@ def is_redelivered(fun: object) -> bool:
     return not Kind.MOMENTARY & kind(fun)
 
 
-def ended(fun: object, arg: object) -> str:
-    """Return the JID of the job that a call should end; empty if there is no such job."""
-    if fun not in _ENDING or not isinstance(arg, list | tuple) or not arg:
-        return ""
-    jid = arg[0].get("jid") if isinstance(arg[0], Mapping) else arg[0]
-    if isinstance(jid, str) and jid.startswith("jid="):
-        # Salt takes such a text for a keyword, and removes quotes from its value.
-        jid = jid.removeprefix("jid=").strip("'\"")
-    return str(jid) if isinstance(jid, str | int) else ""
-
-
 def ends(fun: object, arg: object) -> str | None:
     """Return the JID of the job that a call ends; empty if it ends all jobs, None otherwise."""
     if fun in _ENDING_ALL:
         return ""
-    if fun == _SIGNAL and isinstance(arg, list | tuple) and len(arg) > 1:
-        return str(arg[0]) if str(arg[1]) in _ENDING_SIGNALS else None
-    return ended(fun, arg) or None
+    if not isinstance(arg, list | tuple) or not arg:
+        return None
+    if fun not in _ENDING and not (
+        fun == _SIGNAL and len(arg) > 1 and str(arg[1]) in _ENDING_SIGNALS
+    ):
+        return None
+    jid = arg[0].get("jid") if isinstance(arg[0], Mapping) else arg[0]
+    if isinstance(jid, str) and jid.startswith("jid="):
+        # Salt takes such a text for a keyword, and removes quotes from its value.
+        jid = jid.removeprefix("jid=").strip("'\"")
+    return (str(jid) or None) if isinstance(jid, str | int) else None
 
 
 def is_resumable(fun: object) -> bool:

@@ -12,6 +12,7 @@ run_dir=$1 unit=$2 limit=$3 shutdown_limit=$4 way=${5:-wait}
 term_limit=90
 name=${unit%.service}
 place=/run/systemd/system/$unit.d drop_in=~safeupdate-inhibitor.conf
+holder=salt-safeupdate-tmp-$unit
 
 say() { echo "safeupdate: $*"; }
 
@@ -46,8 +47,9 @@ parent() {
     done <"/proc/$1/status"
 } 2>/dev/null
 
-# Whether a job waits for this very stop: it would wait for ever.
-a_job_waits() {
+# Whether somebody must not wait for this very stop: a job would wait for ever, and a job may wait
+# for the package manager whose scriptlet this is.
+is_waited_for() {
     holders=" $(find /proc/[0-9]*/fd -maxdepth 1 -lname "$lock" 2>/dev/null |
         cut -d / -f 3 | sort -u | tr '\n' ' ')"
     for entry in /proc/[0-9]*; do
@@ -55,25 +57,32 @@ a_job_waits() {
         [ "$comm" = systemctl ] || continue
         client=${entry#/proc/}
         words=" $(tr '\0' ' ' <"$entry/cmdline")"
-        case $words in *" $name "* | *" $unit "* | *'*'*) ;; *) continue ;; esac
-        # Others, such as 'disable' and 'status', wait for no stop.
-        case $words in *start\ * | *stop\ * | *" force-reload "*) ;; *) continue ;; esac
+        case $words in *" $name "* | *" $unit "* | *'*'* | *" --marked "*) ;; *) continue ;; esac
+        # Others, such as 'status', wait for no stop.
+        case $words in *start\ * | *stop\ * | *" force-reload "* | *" --now "*) ;; *) continue ;;
+        esac
         ancestor=$client
         while [ "${ancestor:-0}" -gt 1 ]; do
             [ "$ancestor" != $$ ] || break
             case $holders in *" $ancestor "*) return 0 ;; esac
+            read -r comm <"/proc/$ancestor/comm" || break
+            case $comm in
+                apt | apt-get | aptitude | dpkg | unattended-upgr) return 0 ;;
+                rpm | dnf | dnf5 | yum | zypper | packagekitd) return 0 ;;
+            esac
             ancestor=$(parent "$ancestor")
         done
     done
     return 1
 } 2>/dev/null
 
-# Such a stop succeeds and leaves the processes of the unit as they are, as while its packages change
-# (inhibitor.py). Then a unit of its own asks for it again. Nobody waits for that one in a job.
-postpone() {
-    again=stop
-    [ -d "${place%/*}" ] && [ "$(id -u)" = 0 ] && [ "$(systemctl is-system-running)" != stopping ] || return 1
-    ! restarts || again=restart
+is_inhibited() { [ "$(systemctl show --property=KillMode -- "$unit")" = KillMode=none ]; }
+
+# Such a stop succeeds and leaves the processes of the unit as they are, as while its packages
+# change (inhibitor.py). A unit of its own makes up for it when the jobs have ended.
+put_off() {
+    [ -d "${place%/*}" ] && [ "$(id -u)" = 0 ] || return 1
+    [ "$(systemctl is-system-running)" != stopping ] || return 1
     read -r line <"/proc/$MAINPID/stat" && mkdir -p "$place" || return 1
     set -- ${line##*)}
     echo "$MAINPID ${20}" >"$place/inhibitor.process"
@@ -84,45 +93,72 @@ INHIBITOR
     cat >"$place/$drop_in" <<'DROP_IN'
 @DROP_IN@
 DROP_IN
-    systemctl daemon-reload &&
-        [ "$(systemctl show --property=KillMode -- "$unit")" = KillMode=none ] || {
-        resume_usual
+    systemctl daemon-reload && is_inhibited || {
+        release
         return 1
     }
     # Without another unit that has it, a private /tmp would be gone with the stop.
     [ "$(systemctl show --property=PrivateTmp -- "$unit")" = PrivateTmp=no ] ||
-        systemd-run --quiet --collect --unit="salt-safeupdate-tmp-$unit" --property=PrivateTmp=yes \
-            --property=JoinsNamespaceOf="$unit" -- sleep 120
-    systemd-run --quiet --collect --unit="$name-again" -- /bin/sh "$0" --again "$run_dir" "$unit" \
-        "$again" "$MAINPID" || {
-        resume_usual
+        systemd-run --quiet --collect --unit="$holder" --property=PrivateTmp=yes \
+            --property=JoinsNamespaceOf="$unit" -- sleep 86400
+    systemctl reset-failed "$name-make-up.service"
+    systemd-run --quiet --collect --unit="$name-make-up" --property=Restart=on-failure -- \
+        /bin/sh "$0" --make-up "$run_dir" "$unit" "$limit" "$MAINPID" || {
+        release
         return 1
     }
 } 2>/dev/null
 
-# Remove what postpone() has written. An update may have written the same by now, and needs it.
-resume_usual() {
+# Remove what put_off() has written. An update may have written the same by now, and needs it. What
+# the drop-in names is removed when systemd does not use it any more.
+release() {
     ! supervised || return 0
-    rm -f "$place/$drop_in" "$place"/inhibitor.*
-    rmdir "$place" 2>/dev/null
+    rm -f "$place/$drop_in"
     systemctl daemon-reload
+    rm -f "$place"/inhibitor.*
+    rmdir "$place" 2>/dev/null
+    systemctl --no-block stop "$holder" 2>/dev/null
 }
 
-# In the unit of its own, once the stop has ended: take the processes again, and ask for it anew.
-again() {
-    tries=0
-    while [ "$tries" -lt 600 ]; do
-        case $(systemctl is-active "$unit") in *activating) ;; *) break ;; esac
-        tries=$((tries + 1))
+# In the unit of its own: when the jobs have ended, really stop or restart what was put off. How the
+# unit is by then says what was asked for last.
+make_up() {
+    drain= late= again= deadline=$(($(now) + limit))
+    exec 8>>"$run_dir/drain.lock" 9>>"$run_dir/jobs.lock" || return 1
+    until flock -n -x 9; do
+        [ "$drain" ] || { flock -n -x 8 && drain=1; }
+        running && [ ! -e "$run_dir/bypass" ] || break
+        [ "$(now)" -lt "$deadline" ] || late=1
+        [ -z "$late" ] || break
+        sleep 0.5
+    done
+    while case $(systemctl is-active "$unit") in *activating) ;; *) false ;; esac; do
         sleep 0.1
     done
-    systemctl start "$unit" || {
-        # Its package may be gone, and the unit with it.
-        say "$unit has no start any more: its processes end"
-        kill -TERM "$2"
+    if running; then
+        again=restart
+        systemctl is-active --quiet "$unit" || {
+            again=stop
+            # With the processes that it has; then they are stopped as usual.
+            systemctl start "$unit" || {
+                say "$unit has no start any more: its processes end"
+                kill -TERM "$MAINPID"
+            }
+        }
+    elif [ "$(systemctl is-active "$unit")" = failed ]; then
+        # The minion has died. Else somebody has stopped it, or an update has restarted it.
+        again=start
+    fi
+    release
+    # Somebody may have restarted it at this moment, and the next one starts when this one is gone.
+    [ "$(systemctl show --property=MainPID -- "$unit")" = "MainPID=$MAINPID" ] ||
+        ! running || kill -TERM "$MAINPID"
+    [ -z "$late" ] || {
+        say "jobs did not end within $limit s; the minion stops and they are taken up later"
+        : >"$run_dir/bypass"
     }
-    resume_usual
-    systemctl --no-block "$1" "$unit"
+    [ -z "$again" ] || systemctl --no-block "$again" "$unit"
+    return 0
 }
 
 running() {
@@ -418,9 +454,10 @@ handover() {
     move "$2" "$3" "$4"
     exit
 }
-[ "$1" != --again ] || {
-    run_dir=$2 unit=$3 place=/run/systemd/system/$3.d
-    again "$4" "$5"
+[ "$1" != --make-up ] || {
+    run_dir=$2 unit=$3 limit=$4 MAINPID=$5
+    name=${unit%.service} place=/run/systemd/system/$unit.d holder=salt-safeupdate-tmp-$unit
+    make_up
     exit
 }
 
@@ -448,12 +485,14 @@ until bypassed || flock -n -x 9; do
     [ "$told" ] || say "the minion stops when its jobs have ended, within $limit s;" \
         "'touch $run_dir/bypass' stops it now"
     told=1
-    ! a_job_waits || {
-        say "the job in process $ancestor waits for this stop ($words)"
-        ! postpone || exit 0
+    ! is_waited_for || {
+        say "process $ancestor must not wait for this stop ($words)"
+        ! put_off || exit 0
         kill -TERM "$client"
         say "it cannot be put off, so this wait was ended; it comes when all jobs have ended"
     }
+    # An update has begun: it restarts the minion, and this stop leaves its processes as they are.
+    [ ! -e "$place/$drop_in" ] || ! is_inhibited || exit 0
     sleep 0.5
 done
 
