@@ -50,7 +50,7 @@ TICKET = "safeupdate_ticket"
 # The argument that marks a question of the engine: it is never published again.
 QUESTION = "safeupdate_question"
 EVERYBODY = Target("*")
-# What a publication ends that ends all jobs.
+# Stands for the JID of the ended job if a publication ends all jobs.
 ALL = "*"
 # Names of facts.
 ENGINE, STOOD_DOWN = "engine", "stood_down"

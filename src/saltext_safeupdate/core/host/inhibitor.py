@@ -178,7 +178,7 @@ class UnitInhibitor:
         # A crash may have come between the two. A reload runs all generators of the host.
         if removed or self._is_known(unit):
             self._reload()
-        # What the drop-in names is there as long as systemd uses it.
+        # systemd uses these until it has been reloaded.
         for name in _NAMED:
             removed = remove(os.path.join(place, name)) or removed
         if removed:

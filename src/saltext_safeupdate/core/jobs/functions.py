@@ -75,8 +75,8 @@ QUEUEING = frozenset(
 # By name, or by "module.*" for all functions of a module.
 TABLE: dict[str, int] = {
     **dict.fromkeys(
-        # Who asked has gone on without the host by the time it is back, and may have said the
-        # opposite since. Late, they would end what runs then.
+        # Administrators continue without a host that is away, and may have requested the opposite
+        # since. Late, these would end the work of then.
         (
             *(f"system.{name}" for name in ("halt", "init", "poweroff", "reboot", "shutdown")),
             *("minion.kill", "minion.restart", "rebootmgr.reboot", "rebootmgr.soft_reboot"),
