@@ -222,7 +222,7 @@ def test_the_package_goes_in_a_job(make_scene: Callable[..., JobScene], version:
     jid = scene.publish("cmd.run", "apt-get remove -y salt-minion && sleep 3; echo after")
     assert scene.returned(jid, 60)["return"].endswith("after")
     assert scene.returned(other, 60)["return"] == "other end"
-    gone = ["sh", "-c", "pgrep -f bin/salt-minion"]
+    gone = ["pgrep", "-f", "bin/salt-minion"]
     scene.master.wait(lambda: not scene.container.run(gone, check=False).ok, 60, "its end")
     assert scene.container.run(["dpkg", "--audit"]).stdout == ""
 
