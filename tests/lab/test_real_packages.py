@@ -18,6 +18,7 @@ RUN = "new:\n  pkg.latest:\n    - name: salt-minion\n    - refresh: True\n"
 DROP_IN = "/etc/systemd/system/salt-minion.service.d/zzz-local.conf"
 REMOUNT = "mount -o remount,bind"
 OLD, NEW = "3007.15", "3008.3"
+UNATTENDED = 'Unattended-Upgrade::Origins-Pattern { "archive=lab"; };\n'
 # How hosts got their Salt, which version is on offer, and what an administrator has put there.
 HOSTS = {
     "its scripts restart the minion and fail with that": (OLD, f"{NEW}+restarts", {}),
@@ -25,6 +26,7 @@ HOSTS = {
         *(Installed(OLD, more=("needrestart",)), NEW),
         {"/etc/needrestart/conf.d/restart.conf": "$nrconf{restart} = 'a';\n"},
     ),
+    "etckeeper": (Installed(OLD, more=("etckeeper", "git")), NEW, {}),
     "upgraded before": (Installed(OLD, upgraded=True), NEW, {}),
     "hardened": (Installed(OLD, hardened=True), NEW, {}),
     "no script may restart anything": (
@@ -101,6 +103,32 @@ def test_there_and_back_on_hosts_as_people_have_them(
         if version == offered:
             made.call("safeupdate.rollback")
     assert made.returned(job)["return"] == "done"
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("restart", ["handover", "wait"])
+def test_unattended_upgrades_install_it_beside_a_job(
+    lab: Lab, site: Path, begin: Callable[[Any], Any], restart: str
+) -> None:
+    installed = Installed(OLD, more=("unattended-upgrades",))
+    given = {"safeupdate": {"restart": restart}}
+    made = begin(Scene(lab, site, installed, offers=[f"salt-minion_{NEW}"], config=given))
+    made.container.write("/etc/apt/apt.conf.d/99lab", UNATTENDED)
+    made.up()
+    made.enable()
+    before = made.pid()
+    job = made.publish("cmd.run", "until [ -e /var/tmp/go ]; do sleep 0.1; done; echo done")
+    made.master.wait(lambda: made.call("saltutil.find_job", job), 30, "the job to run")
+    made.container.run(["apt-get", "update"])
+    ran = made.container.run(["unattended-upgrade", "--verbose"], timeout=300)
+    assert made.version() == NEW, ran.stdout
+    made.container.write("/var/tmp/go", "")
+    assert made.returned(job)["return"] == "done"
+    made.master.wait(lambda: made.pid() not in ("0", before), 90, "the new minion")
+    assert made.answers() == NEW
+    assert made.container.run(["dpkg", "--audit"]).stdout == ""
+    assert len(minions(made)) == 1, minions(made)
+    made.master.wait(lambda: units_of_ours(made) == "", 60, "nothing of ours to be left")
 
 
 @pytest.mark.parametrize("sets", DROP_INS)
