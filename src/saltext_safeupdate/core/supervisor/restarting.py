@@ -73,6 +73,7 @@ def repair(context: Context, update: Update) -> Update:
     if now == update.versions_from and not left:
         left = context.mixed(update)
     left += [name for name in update.progress.again if name not in now]
+    left += _left_behind(update.versions_from, now)
     return context.store.save(
         update.advance(
             Phase.STEPPING,
@@ -81,6 +82,13 @@ def repair(context: Context, update: Update) -> Update:
             progress=replace(update.progress, unfinished=tuple(left)),
         )
     )
+
+
+def _left_behind(before: dict[str, str], now: dict[str, str]) -> list[str]:
+    """Return the packages that were not changed although they had one version with the others."""
+    if len(set(before.values())) != 1 or len(set(now.values())) == 1:
+        return []
+    return [name for name, version in now.items() if before.get(name) == version]
 
 
 def step(context: Context, update: Update) -> Update:

@@ -437,6 +437,23 @@ class TestPackageManager:
         assert host.last.phase is Phase.COMMITTED
         host.assert_at_peace()
 
+    def test_a_package_that_stays_behind_the_others_is_half_done(self, host):
+        """zypper calls rpm for each package. If it is killed, one of them is complete."""
+
+        def repairs():
+            host.packages.half_done.clear()
+            host.packages.versions.update(salt=NEW["salt"], **{"salt-minion": OLD["salt-minion"]})
+
+        progress = {"progress": HALF_DONE, "way_back": host.secured()}
+        _installed(host, reason="half done: salt", **progress)
+        host.packages.half_done = ["salt"]
+        host.packages.repairs = repairs
+        host.supervise()
+        assert host.last.phase is Phase.ROLLED_BACK
+        assert host.last.progress.unfinished == ("salt-minion",)
+        assert host.packages.versions == OLD
+        host.assert_at_peace()
+
     @pytest.mark.parametrize("fails", [True, False])
     def test_what_cannot_be_completed_is_tried_a_few_times(self, host, fails):
         def repairs():
