@@ -26,6 +26,7 @@ HOSTS = {
         *(Installed(OLD, more=("needrestart",)), NEW),
         {"/etc/needrestart/conf.d/restart.conf": "$nrconf{restart} = 'a';\n"},
     ),
+    "of an older series": ("3006.28", OLD, {}),
     "etckeeper": (Installed(OLD, more=("etckeeper", "git")), NEW, {}),
     "upgraded before": (Installed(OLD, upgraded=True), NEW, {}),
     "hardened": (Installed(OLD, hardened=True), NEW, {}),
@@ -84,7 +85,8 @@ def test_there_and_back_on_hosts_as_people_have_them(
 ) -> None:
     """A state run updates the minion beside a job, and a request takes it back."""
     installed, offered, files = HOSTS[host]
-    offers = [f"salt-minion_{each}" for each in (OLD, offered)]
+    old = installed if isinstance(installed, str) else installed.version
+    offers = [f"salt-minion_{each}" for each in (old, offered)]
     made = begin(Scene(lab, site, installed, offers=offers))
     for path, text in files.items():
         made.container.write(path, text, 0o755)
@@ -92,7 +94,7 @@ def test_there_and_back_on_hosts_as_people_have_them(
     job = made.publish("cmd.run", "sleep 60; echo done")
     made.sls("new", RUN)
     assert made.returned(made.publish("state.apply", "new"))["success"]
-    for version in (offered, OLD):
+    for version in (offered, old):
         record = made.wait_end()
         assert record["phase"] == "committed", record["reason"]
         assert (made.version(), made.leftovers()) == (version, [])
