@@ -48,7 +48,7 @@ parent() {
 } 2>/dev/null
 
 # Whether somebody must not wait for this very stop: a job would wait for ever, and a job may wait
-# for the package manager whose scriptlet this is.
+# for the package manager whose scriptlet requests a restart.
 is_waited_for() {
     holders=" $(find /proc/[0-9]*/fd -maxdepth 1 -lname "$lock" 2>/dev/null |
         cut -d / -f 3 | sort -u | tr '\n' ' ')"
@@ -66,9 +66,10 @@ is_waited_for() {
             [ "$ancestor" != $$ ] || break
             case $holders in *" $ancestor "*) return 0 ;; esac
             read -r comm <"/proc/$ancestor/comm" || break
+            # Before a stop that is no restart, it waits: it may remove the code that the jobs read.
             case $comm in
-                apt | apt-get | aptitude | dpkg | unattended-upgr) return 0 ;;
-                rpm | dnf | dnf5 | yum | zypper | packagekitd) return 0 ;;
+                apt | apt-get | aptitude | dpkg | unattended-upgr) ! restarts || return 0 ;;
+                rpm | dnf | dnf5 | yum | zypper | packagekitd) ! restarts || return 0 ;;
             esac
             ancestor=$(parent "$ancestor")
         done
