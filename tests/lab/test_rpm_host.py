@@ -258,10 +258,8 @@ def test_a_change_inside_a_job_returns(scene: RpmScene) -> None:
     scene.assert_runs(other)
 
 
-def test_an_upgrade_by_the_administrator_neither_waits_for_a_job_nor_ends_it(
-    old: RpmScene,
-) -> None:
-    """A job may wait for its lock. The minion is restarted when its jobs have ended."""
+def test_an_upgrade_by_the_administrator_waits_for_a_running_job(old: RpmScene) -> None:
+    """These packages stop the minion before its files are replaced, and start it in the end."""
     scene = old
     before = scene.pid()
     long = scene.publish("cmd.run", "until [ -e /var/tmp/go ]; do sleep 0.1; done; echo long")
@@ -269,15 +267,15 @@ def test_an_upgrade_by_the_administrator_neither_waits_for_a_job_nor_ends_it(
     everything = {"dnf": ["dnf", "-y", "upgrade"], "zypper": ["zypper", "-n", "update"]}
     upgrade = scene.container.popen(everything[scene.front_end])
     try:
-        output, _ = upgrade.communicate(timeout=300)
+        scene.master.wait(lambda: scene.locked("drain"), 60, "a scriptlet to stop the minion")
+        late = scene.publish("cmd.run", "echo late")
+        assert scene.pid() == before
+        scene.container.write("/var/tmp/go", "")
+        assert scene.returned(long)["return"] == "long"
+        output, _ = upgrade.communicate(timeout=120)
     finally:
         upgrade.kill()
     assert upgrade.returncode == 0, output
-    assert scene.pid() == before
-    scene.master.wait(lambda: scene.locked("drain"), 60, "new jobs to be held")
-    late = scene.publish("cmd.run", "echo late")
-    scene.container.write("/var/tmp/go", "")
-    assert scene.returned(long)["return"] == "long"
     assert scene.returned(late)["return"] == "late"
     assert scene.pid() not in ("0", before)
     scene.assert_runs(NEW)
