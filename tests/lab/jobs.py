@@ -91,6 +91,14 @@ class JobScene(Scene):
     def open_jobs(self) -> list[list[Any]]:
         return self.query("SELECT jid, fun, state FROM jobs WHERE state != 'delivered'")
 
+    def wait_held(self, jid: str) -> None:
+        """Wait until a job waits in a queue."""
+        self.master.wait(
+            lambda: any(job[0] == jid and job[2] == "held" for job in self.open_jobs()),
+            60,
+            f"job {jid} to wait",
+        )
+
     def traces(self) -> list[str]:
         """Return what the jobs have written, a line each time that work began or ended."""
         return self.container.read(WORK, "").splitlines()

@@ -19,9 +19,11 @@ from devtools.lab.recipes import MINION_PACKAGES
 from devtools.master import Master
 from tests.lab.handover import FLAG, UNTIL_FLAG, HandoverScene, other
 from tests.lab.jobs import ENGINE, WORK, Stream, thirty
+from tests.lab.scene import SET_UP
 from tests.lab.series import series
 
 SECOND = "127.0.0.2"
+LOG = "/var/log/salt/minion"
 
 pytestmark = pytest.mark.parametrize("version", series("3008.3"))
 
@@ -116,6 +118,61 @@ def test_a_job_may_ask_for_the_restart_itself(scene: HandoverScene) -> None:
     assert scene.wait_end()["phase"] == "committed"
     scene.answers()
     assert scene.traces() == ["after"]
+
+
+def test_state_runs_wait_for_those_of_the_earlier_minion_for_as_long_as_a_restart_would(
+    scene: HandoverScene,
+) -> None:
+    """
+    A state run goes on over a restart, and Salt would refuse any other one.
+
+    | The run before the restart | Startup states, a published run, one of the schedule |
+    | --- | --- |
+    | ends | begin then |
+    | hangs | begin after ``stop_timeout`` |
+    """
+    until = f"echo start >> {WORK}; {UNTIL_FLAG}"
+    for name, command in (
+        ("long", until),
+        *((each, f"echo {each} >> {WORK}") for each in ("startup", "published", "scheduled")),
+    ):
+        scene.sls(name, f"{name}:\n  cmd.run:\n    - name: {json.dumps(command)}\n")
+    ours = {**SET_UP["safeupdate"], "stop_timeout": 20}
+    due = {"function": "state.apply", "args": ["scheduled"], "seconds": 3600, "run_on_start": True}
+    config = {
+        "startup_states": "sls",
+        "sls_list": ["startup"],
+        "schedule": {"runs": due},
+    }
+    place = "/etc/salt/minion.d/zz-runs.conf"
+    for more in ({}, {"safeupdate": ours}):
+        scene.container.run(["rm", "-f", WORK, FLAG])
+        scene.container.write(place, json.dumps({**config, **more}) + "\n")
+        first = scene.publish("state.apply", "long")
+        scene.wait_trace("start")
+        before = scene.pid()
+        scene.container.run(["systemctl", "restart", "salt-minion"], timeout=60)
+        scene.minion_started(before)
+        second = scene.publish("state.apply", "published")
+        if not more:
+            scene.wait_held(second)
+            scene.master.wait(
+                lambda: "the scheduled job runs waits" in scene.container.read(LOG, ""),
+                90,
+                "the next one to look at its schedule",
+            )
+            assert scene.traces() == ["start"]
+            scene.container.write(FLAG, "")
+        assert scene.returned(second)["success"]
+        for each in ("startup", "scheduled"):
+            scene.wait_trace(each, 90)
+        if more:
+            assert scene.call("saltutil.find_job", first, timeout=30)["jid"] == first
+            scene.container.write(FLAG, "")
+        assert scene.returned(first)["success"]
+        assert Counter(scene.traces()) == Counter(["start", "startup", "published", "scheduled"])
+        scene.master.wait(lambda: scene.left() == [], 60, f"nothing to be left ({scene.left()})")
+    scene.container.run(["rm", place])
 
 
 def test_a_deferred_restart_does_not_wait_for_a_job(scene: HandoverScene) -> None:

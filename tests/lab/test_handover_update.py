@@ -22,6 +22,10 @@ OLD, NEW = "3006.28", "3008.3"
 # What only the end of the watch tells.
 WATCH = 60
 SHORT = ("cannot run a job",)
+# What startup states write when they begin and when they end: the version that runs them.
+STARTS = "/var/tmp/starts"
+NOTE = f"{{{{ grains.saltversion }}}} >> {STARTS}"
+STARTUP = f"starts:\n  cmd.run:\n    - name: echo begin {NOTE}; sleep 15; echo end {NOTE}\n"
 # Both are named: apt takes the newest of a package that is only needed.
 HIGHSTATE = (
     f"minion:\n  pkg.installed:\n    - pkgs:\n"
@@ -62,7 +66,11 @@ def scene(lab: Lab, site: Path) -> Iterator[UpdateScene]:
     made = UpdateScene(lab, site, OLD, FAULTY, watch_timeout=WATCH)
     try:
         made.up()
+        made.sls("starts", STARTUP)
+        startup = "{startup_states: sls, sls_list: [starts]}\n"
+        made.container.write("/etc/salt/minion.d/startup.conf", startup)
         made.have_own_tree()
+        wait_start(made, [], OLD)
         yield made
     finally:
         made.down()
@@ -92,6 +100,18 @@ def end_well(scene: UpdateScene, jid: str) -> None:
     scene.master.wait(lambda: scene.left() == [], 90, f"nothing to be left ({scene.left()})")
 
 
+def starts(scene: UpdateScene) -> list[str]:
+    """Return what startup states have written."""
+    return scene.container.read(STARTS, "").splitlines()
+
+
+def wait_start(scene: UpdateScene, before: list[str], version: str) -> None:
+    """Wait until the startup states have run to their end once more, by that version only."""
+    more = [f"begin {version}", f"end {version}"]
+    scene.master.wait(lambda: len(starts(scene)) >= len(before) + 2, 90, "the startup states")
+    assert starts(scene) == [*before, *more]
+
+
 def takes_over(scene: UpdateScene, version: str) -> None:
     """The new minion takes the jobs, seconds after it was connected."""
     scene.master.wait(lambda: scene.call("test.version") == version, 30, version)
@@ -109,8 +129,10 @@ def beside(scene: UpdateScene) -> list[Any]:
 def test_a_broken_new_minion_is_taken_back_and_no_job_notices(
     scene: UpdateScene, long_job: str, fault: str
 ) -> None:
+    """What it has of its own, as its startup states, does not begin either."""
     faulty, told = FAULTS[fault]
     scene.container.write(FAULT_FILE, f"{faulty}\n")
+    before = starts(scene)
     serving = list(scene.generations())[-1]
     with Pings(scene) as pings:
         record = scene.update(FAULTY)
@@ -122,6 +144,7 @@ def test_a_broken_new_minion_is_taken_back_and_no_job_notices(
     assert scene.generations()[serving] in ("overlapping", "leaving")
     end_well(scene, long_job)
     scene.assert_runs(OLD)
+    wait_start(scene, before, OLD)
     assert scene.call("safeupdate.unquarantine", FAULTY) == skipped(FAULTY)
 
 
@@ -133,7 +156,12 @@ def other(scene: UpdateScene) -> str:
 def goes_unnoticed(
     scene: UpdateScene, long_job: str, version: str, update: Callable[[], dict[str, Any]]
 ) -> None:
-    """The *update* to that version is committed, and no job has noticed."""
+    """
+    The *update* to that version is committed, and no job has noticed.
+
+    The startup states run once, by the version that serves from then on.
+    """
+    before = starts(scene)
     with Pings(scene) as pings:
         record = update()
     assert record["phase"] == "committed", record
@@ -142,6 +170,7 @@ def goes_unnoticed(
     assert pings.unanswered(f"to {version}") == []
     end_well(scene, long_job)
     scene.assert_runs(version)
+    wait_start(scene, before, version)
 
 
 @pytest.mark.timeout(600)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import salt.minion
 
+from ..core.host import processes
 from ..core.jobs.admission import Admission
 from ..core.record.database import MAIN_BUSY_TIMEOUT
 from ..core.record.store import Store
@@ -19,6 +20,7 @@ from .job_process import JobProcess, Ticket
 from .returns import Returns, without_payload
 from .schedule import Scheduled
 from .single import Single
+from .state_runs import StateRuns
 from .waiting_runs import WaitingRuns
 
 if TYPE_CHECKING:
@@ -41,12 +43,13 @@ class Built:
         store = Store(settings.database, busy_timeout=MAIN_BUSY_TIMEOUT)
         admission = Admission(settings, store, complain=complaints.tell)
         succession = Single() if not follows else _succession(settings, store, complaints)
-        intake = Intake(settings, complaints, tickets, admission, succession)
+        runs = StateRuns(processes.me() if follows else "", settings.stop_timeout)
+        intake = Intake(settings, complaints, tickets, admission, succession, runs)
         process = JobProcess(
             settings, complaints, tickets, admission, redirect, lambda: succession.bus
         )
         returns = Returns(settings, complaints)
-        scheduled = Scheduled(admission, succession)
+        scheduled = Scheduled(admission, succession, runs, store, complaints)
         logging.getLogger(salt.minion.__name__).addFilter(without_payload)
         # The main process.
         self.mark = intake.mark
@@ -56,7 +59,7 @@ class Built:
         self.most = intake.most
         self.tidy_up = job_process.tidy_up
         self.told = succession.told
-        self.prior = WaitingRuns(settings, complaints, admission).prior
+        self.prior = WaitingRuns(settings, complaints, admission, runs).prior
         self.running = proc_files.running
         self.evaluate = scheduled.evaluate
         self.run_scheduled = scheduled.run

@@ -36,6 +36,8 @@ from .complaints import Complaints
 from .job_process import Ticket
 from .masters import Noting
 from .single import Single
+from .startup import Startup
+from .state_runs import StateRuns
 
 if TYPE_CHECKING:
     from .succession import Succession
@@ -61,11 +63,14 @@ class Intake:
         tickets: dict[int, Ticket],
         admission: Admission,
         succession: Succession | Single,
+        runs: StateRuns,
     ) -> None:
         self._complaints = complaints
         self._succession = succession
         self._tickets = tickets
         self._admission = admission
+        self._runs = runs
+        self._startup = Startup(runs, lambda: succession.is_on_trial or admission.unproven())
         self._ledger = Ledger(settings.database, busy_timeout=MAIN_BUSY_TIMEOUT)
         self._suspensions = Suspensions(settings.database, busy_timeout=MAIN_BUSY_TIMEOUT)
         self._store = Store(settings.database, busy_timeout=MAIN_BUSY_TIMEOUT)
@@ -101,6 +106,7 @@ class Intake:
         if not self._succession.serves_on:
             self._masters.take_over(minion)
             self._start_first(minion)
+        self._startup.begin(minion)
         return original(minion)
 
     @staticmethod
@@ -134,7 +140,8 @@ class Intake:
             return None
         queued = bool(data.pop(queues.QUEUED, False))
         of_jobs = bool(data.pop(queues.OF_JOBS, False))
-        if not queued and not self._succession.is_mine(minion, data):
+        is_mine = queued or self._succession.is_mine(minion, data)
+        if not is_mine or self._startup.keep(minion, data):
             instead(original)
             return None
         if self._answers.about_pending(minion, data):
@@ -151,6 +158,7 @@ class Intake:
             self._hold(original, minion, data, queued)
             return None
         try:
+            self._let_wait_for_earlier(minion, data)
             return self._start(original, minion, data, lock, waited, (queued, of_jobs))
         except BaseException:
             # A share that is never released would keep every update from beginning.
@@ -158,6 +166,14 @@ class Intake:
             if lock is not None:
                 lock.close()
             raise
+
+    def _let_wait_for_earlier(self, minion: Any, data: dict[str, Any]) -> None:
+        """Have a published state run wait if only runs from before the restart are in its way."""
+        if not publication.name(data) or not publication.is_refused_beside_others(data):
+            return
+        active = self._runs.active(minion.opts)
+        if active and (self._succession.is_handed_over or all(map(self._runs.is_earlier, active))):
+            data["arg"] = publication.behind_others(data)["arg"]
 
     def _start(
         self,

@@ -125,7 +125,8 @@ def patches(
             _SENT,
             replaced(_SENT, later.by("send"), (SaltReqTimeoutError,)),
         ),
-        _by(schedule, "eval", ("self",), ready.before(later.by("evaluate"))),
+        _by(schedule, "eval", ("self", "now"), ready.before(later.by("evaluate"))),
+        Patch(schedule, "_get_schedule", ("self",), unchanged),
         _by(schedule, "_run_job", ("self", "func", "data"), later.by("run_scheduled")),
         Patch(
             salt.utils.event.SaltEvent,

@@ -11,6 +11,8 @@ from ..core.jobs import functions, jids
 ASKED_BY = "safeupdate"
 # The key that marks a job in a queue which has begun before, and continues.
 GOES_ON = "__safeupdate_goes_on__"
+# Startup states have no JID; Salt writes this instead.
+_STARTUP = "req"
 
 
 def key(data: Mapping[str, Any]) -> str:
@@ -45,15 +47,34 @@ def _name(data: Mapping[str, Any]) -> str:
     return str(data["jid"])
 
 
+def is_of_startup(data: Mapping[str, Any]) -> bool:
+    """Tell whether these are the startup states of a minion, which nobody has published."""
+    return data.get("jid") == _STARTUP and not data.get("tgt")
+
+
 def behind_others(data: Mapping[str, Any]) -> dict[str, Any]:
     """Return a publication whose state run waits in the queue while another one is running."""
-    args = list(data.get("arg") or ())
+    return _with(data, "queue")
+
+
+def beside_others(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a publication whose state run begins although another one is running."""
+    return _with(data, "concurrent")
+
+
+def is_refused_beside_others(data: Mapping[str, Any]) -> bool:
+    """Tell whether it is a state run that Salt refuses while another one is running."""
+    args = data.get("arg") or ()
     said = [each for each in args if isinstance(each, dict) and each.get("__kwarg__")]
     told = {name for each in said for name in each}
     told |= {each.partition("=")[0] for each in args if isinstance(each, str) and "=" in each}
-    if data.get("fun") not in functions.QUEUEING or told & {"queue", "concurrent"}:
+    return function(data) in functions.QUEUEING and not told & {"queue", "concurrent"}
+
+
+def _with(data: Mapping[str, Any], option: str) -> dict[str, Any]:
+    if not is_refused_beside_others(data):
         return dict(data)
-    return {**data, "arg": [*args, {"__kwarg__": True, "queue": True}]}
+    return {**data, "arg": [*(data.get("arg") or ()), {"__kwarg__": True, option: True}]}
 
 
 def function(data: Mapping[str, Any]) -> str:

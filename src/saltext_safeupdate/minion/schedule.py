@@ -7,73 +7,172 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from ..core.errors import SafeUpdateError
 from ..core.jobs import current
 from ..core.jobs.admission import Admission
+from ..core.record.store import Store
+from ..core.record.typed import Fact
 from ..patches import instead
-from . import scheduled_times
+from . import publication, scheduled_times
+from .complaints import Complaints
 from .single import Single
+from .state_runs import StateRuns
 
 if TYPE_CHECKING:
     from .succession import Succession
 
 log = logging.getLogger(__name__)
 
+# Since when jobs are held, in epoch seconds: the next minion asks that.
+_HELD: Fact[float] = Fact("schedule_held", float)
+# Seconds for which a job that was due while jobs were held still runs afterwards.
+_LATE = 3600.0
+
 
 class Scheduled:
     """
-    Gives a scheduled job its share of the jobs lock, and leaves it out while jobs are held.
+    Gives a scheduled job its share of the jobs lock, and runs it later if jobs are held.
 
     While two generations of the minion check their schedules, one of them starts each job.
     """
 
-    def __init__(self, admission: Admission, succession: Succession | Single) -> None:
+    def __init__(
+        self,
+        admission: Admission,
+        succession: Succession | Single,
+        runs: StateRuns,
+        store: Store,
+        complaints: Complaints,
+    ) -> None:
         self._admission = admission
         self._succession = succession
+        self._runs = runs
+        self._store = store
+        self._complaints = complaints
         # Whether the running job is due; otherwise somebody wants it now.
         self._looks = False
-        # The jobs that were logged as left out, with the time at which they were due.
-        self._left_out: set[tuple[str, datetime.datetime]] = set()
-        # The first check while jobs are held; None while they are not.
+        # Since when jobs are held, also before this minion began; None: they are not.
         self._held_at: datetime.datetime | None = None
+        self._has_asked = False
+        # The jobs that were due and could not start yet, by name.
+        self._late: dict[str, tuple[Any, str, Mapping[str, Any]]] = {}
 
     def evaluate(
         self, original: Callable[..., Any], schedule: Any, *args: Any, **kwargs: Any
     ) -> Any:
-        """Check which jobs are due, unless they could not start now."""
-        if self._admission.holding():
-            now = datetime.datetime.now()
-            self._held_at = self._held_at or now
-            self._tell_of_left_out(getattr(schedule, "opts", None) or {}, self._held_at, now)
-            return None
-        self._held_at = None
+        """Check which jobs are due; only Salt's own ones if the others could not start now."""
+        holding = self._admission.holding()
+        if holding:
+            self._note_held(getattr(schedule, "opts", None) or {})
+            if self._admission.changing():
+                # Even these would read code that is being replaced.
+                instead(original)
+                return None
+        if holding or self._succession.is_on_trial:
+            with scheduled_times.only(schedule, scheduled_times.is_of_salt):
+                return self._look(original, schedule, *args, **kwargs)
+        started = self._look(original, schedule, *args, **kwargs)
+        self._catch_up(original, schedule)
+        self._start_late()
+        return started
+
+    def _look(self, original: Callable[..., Any], schedule: Any, *args: Any, **kwargs: Any) -> Any:
         self._looks = True
         try:
             return original(schedule, *args, **kwargs)
         finally:
             self._looks = False
 
-    def _tell_of_left_out(
-        self, opts: Mapping[str, Any], held_at: datetime.datetime, now: datetime.datetime
-    ) -> None:
-        """Log the jobs that were due only at this time: Salt does not run them later."""
-        # Jobs that became due between the last check and this one are left out as well.
-        since = held_at - 2 * scheduled_times.interval(opts)
-        for name, job in scheduled_times.of_one_time(opts):
-            for at in scheduled_times.of(job, opts):
-                if since <= at <= now and not scheduled_times.has_run(job, at):
-                    self._tell(name, job, at)
+    def _note_held(self, opts: Mapping[str, Any]) -> None:
+        """Note since when jobs are held; the next minion starts what was due in that time."""
+        if self._held_at is not None:
+            return
+        # Jobs that became due between the last check and this one are held as well.
+        self._held_at = datetime.datetime.now() - 2 * scheduled_times.interval(opts)
+        if not any(True for _ in scheduled_times.of_fixed_time(opts)):
+            return
+        try:
+            earlier = self._store.replaceable(_HELD)
+            if earlier is None:
+                self._store.set_fact(_HELD, self._held_at.timestamp())
+            else:
+                self._held_at = min(self._held_at, datetime.datetime.fromtimestamp(earlier))
+        except SafeUpdateError as err:
+            self._complaints.tell(err)
 
-    def _tell(self, name: str, job: Mapping[str, Any], at: datetime.datetime) -> None:
-        if (name, at) not in self._left_out:
-            self._left_out.add((name, at))
-            log.warning(
-                "safeupdate: the scheduled job %s (%s) was due at %s and is left out: the "
-                "minion is updated or restarts. Salt does not run it later; run it by hand if "
-                "it is needed.",
-                name,
-                job.get("function"),
-                at,
-            )
+    def _since(self) -> datetime.datetime | None:
+        """Return since when jobs were held until now; None if they were not. Forget it."""
+        since, self._held_at = self._held_at, None
+        if since is None and self._has_asked:
+            return None
+        self._has_asked = True
+        try:
+            noted = self._store.replaceable(_HELD) if self._store.exists() else None
+            if noted is not None:
+                self._store.drop_fact(_HELD)
+                since = since or datetime.datetime.fromtimestamp(noted)
+        except SafeUpdateError as err:
+            self._complaints.tell(err)
+        return since
+
+    def _catch_up(self, original: Callable[..., Any], schedule: Any) -> None:
+        """Start once each job whose fixed time has passed while jobs were held."""
+        since, now = self._since(), datetime.datetime.now()
+        if since is None:
+            return
+        opts = schedule.opts
+        for name, job in list(scheduled_times.of_fixed_time(opts)):
+            at = scheduled_times.last_of(job, opts, now)
+            if at is None or at < since or scheduled_times.has_run(job, at):
+                continue
+            if (now - at).total_seconds() > _LATE:
+                log.warning(
+                    "safeupdate: the scheduled job %s (%s) was due at %s, while the minion took no "
+                    "new jobs, and is left out: it would be too late. Run it by hand if it is "
+                    "needed.",
+                    *(name, job.get("function"), at),
+                )
+                continue
+            log.info("safeupdate: the scheduled job %s was due at %s, and starts now", name, at)
+            with scheduled_times.at_its_time(schedule, name, at, now):
+                self._look(original, schedule, at)
+
+    def _start_late(self) -> None:
+        """Start the jobs that can start now although they could not when they were due."""
+        late, self._late = self._late, {}
+        for name, (schedule, func, data) in late.items():
+            if name not in scheduled_times.jobs(schedule.opts):
+                continue
+            if self._waits(schedule.opts, func, data, late=True):
+                self._late[name] = (schedule, func, data)
+            else:
+                schedule._run_job(func, data)
+
+    def _waits(
+        self, opts: Mapping[str, Any], func: str, data: Mapping[str, Any], *, late: bool = False
+    ) -> bool:
+        """
+        Tell whether a state run waits: only runs from before the restart are in its way.
+
+        One that is *late* waits for any other run: that may have waited, too.
+        """
+        if not publication.is_refused_beside_others(_published(func, data)):
+            return False
+        active = self._runs.active(opts)
+        if all(map(self._runs.is_overdue, active)):
+            return False
+        return late or all(map(self._runs.is_earlier, active))
+
+    def _beside_overdue(
+        self, opts: Mapping[str, Any], func: str, data: Mapping[str, Any]
+    ) -> Mapping[str, Any]:
+        """Return the job; a state run begins although runs that are overdue have not ended."""
+        if not publication.is_refused_beside_others(_published(func, data)):
+            return data
+        active = self._runs.active(opts)
+        if not active or not all(map(self._runs.is_overdue, active)):
+            return data
+        return {**data, "kwargs": {**(data.get("kwargs") or {}), "concurrent": True}}
 
     def run(
         self,
@@ -85,21 +184,22 @@ class Scheduled:
         **kwargs: Any,
     ) -> Any:
         """Run a job."""
+        name = str(data.get("name"))
         if data.get("dry_run"):
             return original(schedule, func, data, *rest, **kwargs)
-        if self._looks and not self._succession.starts(*_due(schedule, data)):
-            instead(original)
-            return None
+        of_salt = scheduled_times.is_of_salt(name)
+        if self._looks and not scheduled_times.is_of_each(name):
+            if not self._succession.starts(*_due(schedule, data)):
+                instead(original)
+                return None
+            if self._waits(schedule.opts, func, data):
+                self._keep(original, name, schedule, func, data)
+                return None
         lock, may_start = self._admission.share()
-        if not may_start:
-            instead(original)
-            if scheduled_times.is_of_one_time(data):
-                now = datetime.datetime.now()
-                due = [at for at in scheduled_times.of(data, schedule.opts) if at <= now]
-                self._tell(str(data.get("name")), data, max(due, default=now))
-            else:
-                log.info("safeupdate: a scheduled job is left out while the minion is updated")
+        if not may_start and not of_salt:
+            self._keep(original, name, schedule, func, data)
             return None
+        data = self._beside_overdue(schedule.opts, func, data)
         job = current.Job(jid="", lock=lock)
         opts = schedule.opts
         if opts.get("run_schedule_jobs_in_background", True) and not opts.get(
@@ -115,6 +215,26 @@ class Scheduled:
             current.end()
             if previous is not None:
                 current.begin(previous)
+
+    def _keep(
+        self,
+        original: Callable[..., Any],
+        name: str,
+        schedule: Any,
+        func: str,
+        data: Mapping[str, Any],
+    ) -> None:
+        instead(original)
+        self._late[name] = (schedule, func, data)
+        log.info("safeupdate: the scheduled job %s waits", name)
+
+
+def _published(func: str, data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the job as a master would publish it."""
+    arg, kwargs = data.get("args"), data.get("kwargs")
+    args = list(arg) if isinstance(arg, list | tuple) else []
+    named = [{"__kwarg__": True, **kwargs}] if isinstance(kwargs, Mapping) else []
+    return {"fun": func, "arg": [*args, *named]}
 
 
 def _due(schedule: Any, data: Mapping[str, Any]) -> tuple[str, float]:

@@ -1,36 +1,73 @@
-"""The due times of jobs in the minion's schedule that run once: jobs with ``once`` or ``when``."""
+"""The due times of jobs in the minion's schedule with ``once``, ``when`` or ``cron``."""
 
 from __future__ import annotations
 
+import contextlib
 import datetime
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, cast
 
 import salt.utils.schedule
 
-_OF_ONE_TIME = {"once", "when"}
+_FIXED = {"once", "when", "cron"}
 _SECOND = datetime.timedelta(seconds=1)
 _ONCE_FORMAT = "%Y-%m-%dT%H:%M:%S"
 
 
-def is_of_one_time(job: object) -> bool:
-    """Tell whether Salt runs the job only at its time."""
-    return isinstance(job, Mapping) and bool(_OF_ONE_TIME & job.keys())
+def is_of_salt(name: str) -> bool:
+    """Tell whether Salt itself has put the job there: its mine, its masters, its grains."""
+    return name.startswith("__")
 
 
-def of_one_time(opts: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield the names and the descriptions of such jobs, from the pillar and from the minion."""
-    for name, job in _jobs(opts).items():
-        if is_of_one_time(job) and job.get("enabled", True):
+def is_of_each(name: str) -> bool:
+    """Tell whether each generation needs the job for its own connection to a master."""
+    return name.startswith("__master")
+
+
+def of_fixed_time(opts: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield the names and the descriptions of jobs that Salt runs only at their time."""
+    for name, job in jobs(opts).items():
+        if isinstance(job, Mapping) and _FIXED & job.keys() and job.get("enabled", True):
             yield name, job
 
 
-def _jobs(opts: Mapping[str, Any]) -> dict[str, Any]:
-    jobs: dict[str, Any] = {}
+@contextlib.contextmanager
+def only(schedule: Any, keep: Callable[[str], bool]) -> Iterator[None]:
+    """Let Salt see no other jobs of the schedule inside this context."""
+    whole = schedule._get_schedule
+
+    def some(*args: Any, **kwargs: Any) -> dict[str, Any]:
+        listed = whole(*args, **kwargs).items()
+        return {name: job for name, job in listed if keep(name) or not isinstance(job, Mapping)}
+
+    schedule._get_schedule = some
+    try:
+        yield
+    finally:
+        del schedule._get_schedule
+
+
+@contextlib.contextmanager
+def at_its_time(
+    schedule: Any, name: str, at: datetime.datetime, now: datetime.datetime
+) -> Iterator[None]:
+    """Let Salt see only this job inside this context, as one that is due *at* that time."""
+    job = schedule._get_schedule()[name]
+    job["_next_fire_time"], job["_run"] = at, True
+    with only(schedule, name.__eq__):
+        yield
+    if job.get("_splay"):
+        # It is late enough.
+        job["_splay"] = now
+
+
+def jobs(opts: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the jobs from the pillar and from the minion."""
+    found: dict[str, Any] = {}
     for source in (opts.get("pillar"), opts):
         given = source.get("schedule") if isinstance(source, Mapping) else None
-        jobs |= given if isinstance(given, dict) else {}
-    return jobs
+        found |= given if isinstance(given, dict) else {}
+    return found
 
 
 def interval(opts: Mapping[str, Any]) -> datetime.timedelta:
@@ -75,7 +112,7 @@ def last_of(
             # Salt does not run it either.
             return None
         return cast(datetime.datetime, found)
-    if not is_of_one_time(job):
+    if not _FIXED & job.keys():
         return None
     named = {key: value for key, value in job.items() if key != "_next_fire_time"}
     return max((at for at in of(named, opts) if at <= now), default=None)
@@ -89,7 +126,7 @@ def bring_forward(opts: Mapping[str, Any], now: datetime.datetime) -> bool:
     there are any.
     """
     found = False
-    for job in _jobs(opts).values():
+    for job in jobs(opts).values():
         if isinstance(job, dict) and _is_put_off(job, opts, now):
             job["_splay"], found = now, True
     return found

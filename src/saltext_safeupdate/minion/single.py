@@ -10,7 +10,7 @@ class Single:
     """The replacement of :class:`.succession.Succession` for a minion that is never handed over."""
 
     bus = ""
-    is_on_trial = serves_on = False
+    is_on_trial = serves_on = is_handed_over = False
 
     def is_mine(self, minion: Any, data: dict[str, Any]) -> bool:
         """Return that this generation starts the job."""

@@ -108,6 +108,11 @@ class Succession:
         """Whether the former minion takes all jobs, because this one may not work."""
         return self._jobs.is_on_trial
 
+    @property
+    def is_handed_over(self) -> bool:
+        """Whether this minion takes jobs only until the next one is ready."""
+        return self._jobs.standing is not Standing.SERVING and not self.serves_on
+
     def is_mine(self, minion: Any, data: dict[str, Any]) -> bool:
         """Tell whether this generation starts a published job."""
         self._begin(minion)

@@ -20,6 +20,7 @@ from ..core.jobs.ledger import Ledger
 from ..core.settings import Settings
 from . import queues
 from .complaints import Complaints
+from .state_runs import StateRuns
 
 # The value by which Salt knows that a job returns later.
 LATER = {"__no_return__": True}
@@ -36,7 +37,10 @@ class GoesBack(BaseException):
 class WaitingRuns:
     """Checks what a state run waits for, each time that Salt does."""
 
-    def __init__(self, settings: Settings, complaints: Complaints, admission: Admission) -> None:
+    def __init__(
+        self, settings: Settings, complaints: Complaints, admission: Admission, runs: StateRuns
+    ) -> None:
+        self._runs = runs
         self._settings = settings
         self._complaints = complaints
         self._admission = admission
@@ -44,6 +48,7 @@ class WaitingRuns:
     def prior(self, original: Any, opts: Any, jid: Any, active_jobs: Any) -> Any:
         """Return the runs to wait for, unless two runs may wait for each other."""
         found = original(opts, jid, active_jobs)
+        found = [each for each in found if not self._runs.is_overdue(each)]
         job = current.get()
         if not found or job is None:
             return found

@@ -75,6 +75,8 @@ class WhoseJobs:
         epoch seconds; the job may start long after it (``splay``). Empty and 0.0: the job runs
         periodically.
         """
+        if self.is_on_trial:
+            return False
         if not self._me or self.standing is Standing.LEAVING:
             return not self._me
         if self.standing is Standing.SERVING and not (
@@ -93,7 +95,8 @@ class WhoseJobs:
     @property
     def _goes_on(self) -> bool:
         """Whether this minion continues: there is no other one, or the other one leaves."""
-        return self.standing is Standing.SERVING or not self.next.is_there
+        alone = self.standing is Standing.SERVING or not self.next.is_there
+        return alone or self.serves_on
 
     def _is_put_off(self, minion: Any, data: dict[str, Any]) -> bool:
         """Keep a job if it is not clear yet which minion runs it; tell whether that is so."""
@@ -123,7 +126,8 @@ class WhoseJobs:
     @property
     def is_on_trial(self) -> bool:
         """Whether the former minion takes all jobs, because this one may not work."""
-        return self._leaves_jobs and self.standing is Standing.SERVING
+        # It may be asked before anything else is done.
+        return self.standing is Standing.SERVING and self._has_former() and self._leaves_jobs
 
     @property
     def _leaves_jobs(self) -> bool:

@@ -14,6 +14,7 @@ from saltext_safeupdate.minion.intake import Intake
 from saltext_safeupdate.minion.job_process import JobProcess, Ticket
 from saltext_safeupdate.minion.returns import Returns
 from saltext_safeupdate.minion.succession import Succession
+from tests.support.state_runs import no_runs
 
 JID = "20260101000000000001"
 OTHER_JID = "20260101000000000002"
@@ -63,7 +64,9 @@ class World:
         store = Store(self.settings.database)
         admission = Admission(self.settings, store, complain=complaints.tell)
         succession = Succession(self.settings, store, complaints)
-        self.intake = Intake(self.settings, complaints, self.tickets, admission, succession)
+        self.intake = Intake(
+            self.settings, complaints, self.tickets, admission, succession, no_runs()
+        )
         self.job_process = JobProcess(
             self.settings, complaints, self.tickets, admission, self.redirected.append
         )

@@ -182,16 +182,18 @@ class _Waits:
 def test_the_schedule_rests_while_jobs_are_held(settings, monkeypatch):
     looked = []
     schedule = salt.utils.schedule.Schedule
-    monkeypatch.setattr(schedule, "eval", lambda self, now=None: looked.append(now))
+    monkeypatch.setattr(
+        schedule, "eval", lambda self, now=None: looked.append([now, *self._get_schedule()])
+    )
     monkeypatch.setattr(
         schedule, "_run_job", lambda self, func, data, jid=None: looked.append(func)
     )
     patches.apply([row for row in _table(settings) if row.owner is schedule])
     one = object.__new__(schedule)
-    one.opts = {}
+    one.opts = {"schedule": {"backup": {}, "__mine_interval": {}}}
     one.eval(1)
     one._run_job("f", {})
-    assert looked == [1, "f"]
+    assert looked == [[1, "backup", "__mine_interval"], "f"]
     drain = locks.acquire(settings.run_dir, "drain", "")
     one.eval(2)
     drain.close()
@@ -199,7 +201,7 @@ def test_the_schedule_rests_while_jobs_are_held(settings, monkeypatch):
     assert jobs.try_exclusive(), "the scheduled job has given its share up"
     one._run_job("g", {})
     jobs.close()
-    assert looked == [1, "f"]
+    assert looked[2:] == [[2, "__mine_interval"]]
 
 
 def test_a_run_that_cannot_go_on_is_not_run_by_salt_alone(settings):

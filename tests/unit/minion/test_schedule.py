@@ -3,6 +3,7 @@
 import contextlib
 import datetime
 import threading
+from collections import Counter
 
 import pytest
 import salt.utils.schedule
@@ -12,9 +13,11 @@ from saltext_safeupdate.core.jobs import current
 from saltext_safeupdate.core.jobs.admission import Admission
 from saltext_safeupdate.core.record.store import Store
 from saltext_safeupdate.minion import scheduled_times
-from saltext_safeupdate.minion.schedule import Scheduled
+from saltext_safeupdate.minion.complaints import Complaints
+from saltext_safeupdate.minion.schedule import _HELD, Scheduled
 from saltext_safeupdate.minion.single import Single
 from tests.support.locking import is_free
+from tests.support.state_runs import EARLIER, OURS, OVERDUE, Known, no_runs
 
 
 class Schedule:
@@ -39,7 +42,7 @@ class Calls:
 def scheduled(world):
     store = Store(world.settings.database)
     admission = Admission(world.settings, store, complain=lambda err: None)
-    return Scheduled(admission, Single())
+    return Scheduled(admission, Single(), no_runs(), store, Complaints())
 
 
 @pytest.fixture
@@ -63,94 +66,9 @@ def test_a_scheduled_job_has_a_share_while_it_runs(world, scheduled):
     assert alone(world)
 
 
-@pytest.mark.usefixtures("drain")
-def test_while_jobs_are_held_none_is_started(scheduled, calls):
-    assert scheduled.evaluate(calls, None) is None
-    assert scheduled.run(calls, Schedule(), "test.ping", {}) is None
-    assert calls.jobs == []
-
-
-@pytest.mark.usefixtures("drain")
-def test_a_job_for_one_time_that_is_left_out_is_told_once(scheduled, calls, caplog):
-    now = datetime.datetime.now()
-    past, later = now - datetime.timedelta(seconds=1), now + datetime.timedelta(hours=1)
-    jobs = {
-        "once": {"function": "test.ping", "once": "x", "_next_fire_time": past},
-        "when": {"function": "test.ping", "when": ["x"], "_next_fire_time": past},
-        "later": {"function": "test.ping", "once": "x", "_next_fire_time": later},
-        "often": {"function": "test.ping", "seconds": 5, "_next_fire_time": past},
-        "odd": 5,
-    }
-    for _ in range(3):
-        assert scheduled.evaluate(calls, Schedule(schedule=jobs)) is None
-    told = [line.split("scheduled job ")[1] for line in caplog.text.splitlines()]
-    assert sorted(line.split()[0] for line in told) == ["once", "when"]
-
-
-@pytest.mark.usefixtures("drain")
-def test_a_job_for_one_time_is_told_if_jobs_are_held_since_salt_looked(scheduled, calls, caplog):
-    now = datetime.datetime.now().replace(microsecond=0)
-    for job in (
-        {"name": "once", "once": "x", "_next_fire_time": now},
-        {"name": "when", "when": ["x"], "_next_fire_time": now},
-        {"name": "often", "seconds": 5, "_next_fire_time": now},
-    ):
-        described = {"function": "test.ping", **job}
-        assert scheduled.run(calls, Schedule(), "test.ping", described) is None
-        described["_last_run"] = now
-        schedule = Schedule(schedule={job["name"]: described})
-        assert scheduled.evaluate(calls, schedule) is None
-    told = [
-        record.getMessage().split("scheduled job ")[1]
-        for record in caplog.records
-        if record.levelname == "WARNING"
-    ]
-    assert [line.split(" and ")[0] for line in told] == [
-        f"{name} (test.ping) was due at {now}" for name in ("once", "when")
-    ]
-
-
-@pytest.mark.usefixtures("drain")
-def test_a_minion_that_starts_while_jobs_are_held_tells_of_them(scheduled, calls, caplog):
-    """Salt has noted nothing yet."""
-    now = datetime.datetime.now().replace(microsecond=0)
-    later, ago = now + datetime.timedelta(hours=1), now - datetime.timedelta(hours=1)
-    text = "{:%Y-%m-%d %H:%M:%S}".format
-    given = {
-        "once": {"once": f"{now:%Y-%m-%dT%H:%M:%S}"},
-        "form": {"once": text(now), "once_fmt": "%Y-%m-%d %H:%M:%S"},
-        "when": {"when": [text(ago), text(now), text(later)]},
-        "named": {"when": "noon"},
-        "read": {"when": now},
-        "past": {"when": text(ago)},
-        "later": {"once": f"{later:%Y-%m-%dT%H:%M:%S}"},
-        "odd": {"once": 5},
-        "odd too": {"when": ["no time", 5, None]},
-        "off": {"when": text(now), "enabled": False},
-    }
-    jobs = {name: {"function": "test.ping", **job} for name, job in given.items()}
-    pillar = {"whens": {"noon": text(now)}, "schedule": {"of pillar": jobs["when"]}}
-    for _ in range(3):
-        assert scheduled.evaluate(calls, Schedule(schedule=jobs, pillar=pillar)) is None
-    told = [line.split("scheduled job ")[1].split(" (")[0] for line in caplog.text.splitlines()]
-    assert sorted(told) == ["form", "named", "of pillar", "once", "read", "when"]
-
-
-def test_a_job_that_was_due_before_jobs_were_held_is_not_told(world, scheduled, calls, caplog):
-    now = datetime.datetime.now()
-    ago = now - datetime.timedelta(hours=1)
-    jobs = {
-        "ran": {"function": "test.ping", "once": "x", "_next_fire_time": now, "_last_run": now},
-        "long ago": {"function": "test.ping", "once": "x", "_next_fire_time": ago},
-    }
-    with contextlib.closing(locks.acquire(world.settings.run_dir, "drain", "")):
-        assert scheduled.evaluate(calls, Schedule(schedule=jobs)) is None
-    assert caplog.text == ""
-
-
 def test_without_locks_the_schedule_works(scheduled, calls, tmp_path):
     (tmp_path / "run").write_text("not a directory")
-    assert scheduled.evaluate(calls, None) == "done"
+    assert scheduled.evaluate(calls, Schedule()) == "done"
     assert scheduled.run(calls, Schedule(), "test.ping", {}) == "done"
     assert calls.jobs[1].lock is None
 
@@ -214,8 +132,9 @@ def test_a_thread_that_does_not_start_leaves_no_share(world, scheduled):
 class Shared:
     """A minion beside another one; it notes what it is asked to start."""
 
-    def __init__(self, *, starts):
+    def __init__(self, *, starts, is_on_trial=False):
         self.asked, self._starts = [], starts
+        self.is_on_trial = is_on_trial
 
     def starts(self, due, at):
         self.asked.append((due, at))
@@ -251,7 +170,9 @@ def test_a_time_that_is_just_reached_is_the_last_one():
 @pytest.mark.parametrize("starts", [True, False])
 def test_a_job_that_is_due_is_started_by_one_of_two_minions(world, calls, starts):
     shared = Shared(starts=starts)
-    scheduled = Scheduled(Admission(world.settings, Store(world.settings.database)), shared)
+    store = Store(world.settings.database)
+    admission = Admission(world.settings, store)
+    scheduled = Scheduled(admission, shared, no_runs(), store, Complaints())
     named = {"name": "backup", "function": "test.ping", "once": "2026-01-01T00:00:00"}
     often = {"name": "often", "function": "test.ping", "seconds": 5}
 
@@ -350,3 +271,178 @@ def test_no_other_job_starts_then(told, monkeypatch):
     job = {"function": "test.ping", "_splay": at + datetime.timedelta(seconds=500), **told}
     assert not scheduled_times.bring_forward({"schedule": {"job": job}}, datetime.datetime.now())
     assert job["_splay"] == at + datetime.timedelta(seconds=500)
+
+
+# -- due while no job may start ------------------------------------------------
+
+
+class Hooked(Ran):
+    """Salt's own schedule, with ours in the place of what looks at it and of what runs a job."""
+
+    def eval(self, now=None):
+        look = salt.utils.schedule.Schedule.eval
+        return self.ours.evaluate(lambda schedule, now=None: look(schedule, now), self, now)
+
+    def _run_job(self, func, data, jid=None):
+        self.ours.run(self._note, self, func, data)
+
+    def _note(self, _, func, data):
+        self.started = data
+        self.ran.append(data["name"])
+
+
+@pytest.fixture
+def begin(world):
+    """Return a function that begins a minion with these jobs, and returns its schedule."""
+
+    def begin(jobs, succession=None, runs=None):
+        opts = {"schedule": jobs, "loop_interval": 1, "pillar": {}, "grains": {}, "id": "m1"}
+        functions = {"test.ping": None, "state.apply": None}
+        made = Hooked(opts, functions, utils=functions, standalone=True, new_instance=True)
+        store = Store(world.settings.database)
+        admission = Admission(world.settings, store, complain=lambda err: None)
+        runs = runs or no_runs()
+        made.ours = Scheduled(admission, succession or Single(), runs, store, Complaints())
+        made.ran = []
+        return made
+
+    return begin
+
+
+def due(at, **more):
+    """Return jobs that were due then, by the way in which they say so."""
+    named = at.strftime("%Y-%m-%dT%H:%M:%S")
+    jobs = {
+        "once": {"once": named},
+        "when": {"when": [named, "2099-01-01"]},
+        "cron": {"cron": f"{at.minute} {at.hour} {at.day} {at.month} *"},
+        "late": {"when": named, "splay": 5},
+    }
+    return {name: {"function": "test.ping", **job, **more} for name, job in jobs.items()}
+
+
+def minutes_ago(number):
+    at = datetime.datetime.now() - datetime.timedelta(minutes=number)
+    return at.replace(second=0, microsecond=0)
+
+
+def often():
+    return {"function": "test.ping", "seconds": 3600, "run_on_start": True}
+
+
+OF_SALT = ("__mine_interval", "__master_alive_m", "__master_failback", "__update_grains")
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_what_was_due_while_jobs_were_held_runs_once_afterwards(world, begin, restarts):
+    """
+    Also if the minion has restarted meanwhile, and knows nothing of that time.
+
+    | In the schedule | While jobs are held | Afterwards |
+    | --- | --- | --- |
+    | Salt's own jobs | run | run |
+    | a fixed time that has passed meanwhile (``once``, ``when``, ``cron``) | held | runs once |
+    | a fixed time before that, or one that is to come | | as with Salt |
+    | a job that is off, or that ``until`` has ended | | does not run |
+    | an interval | held | as with Salt |
+    """
+    jobs = {
+        **due(minutes_ago(5)),
+        **{f"past {name}": job for name, job in due(minutes_ago(50)).items()},
+        **{f"off {name}": job for name, job in due(minutes_ago(5), enabled=False).items()},
+        "until": due(minutes_ago(5), until="2020-01-01")["cron"],
+        **{name: often() for name in OF_SALT},
+    }
+    Store(world.settings.database).set_fact(_HELD, minutes_ago(10).timestamp())
+    schedule = begin(jobs)
+    with contextlib.closing(locks.acquire(world.settings.run_dir, "drain", "")):
+        schedule.eval()
+        assert sorted(schedule.ran) == sorted(OF_SALT)
+    if restarts:
+        _forget(jobs)
+        schedule = begin(jobs)
+    for _ in range(3):
+        schedule.eval()
+    ran = Counter(name for name in schedule.ran if name not in OF_SALT)
+    assert ran == {"once": 1, "when": 1, "cron": 1, "late": 1}
+    # And a minion that starts after that runs none of them again.
+    _forget(jobs)
+    again = begin(jobs)
+    again.eval()
+    assert set(again.ran) <= set(OF_SALT)
+
+
+def _forget(jobs):
+    """Have the jobs as a minion reads them when it starts."""
+    for job in jobs.values():
+        for noted in [key for key in job if key.startswith("_")]:
+            del job[noted]
+
+
+def test_what_would_be_much_too_late_is_told_and_does_not_run(world, begin, caplog):
+    Store(world.settings.database).set_fact(_HELD, minutes_ago(150).timestamp())
+    schedule = begin(due(minutes_ago(100)))
+    schedule.eval()
+    assert schedule.ran == []
+    told = [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
+    names = [line.split("scheduled job ")[1].split()[0] for line in told]
+    assert sorted(names) == ["cron", "late", "once", "when"]
+
+
+def test_nothing_is_noted_if_nothing_has_a_fixed_time(world, begin):
+    schedule = begin({"often": often()})
+    with contextlib.closing(locks.acquire(world.settings.run_dir, "drain", "")):
+        schedule.eval()
+    assert not Store(world.settings.database).exists()
+
+
+def test_a_job_for_which_jobs_are_held_just_then_runs_afterwards(world, begin):
+    schedule = begin({"often": often()})
+    with contextlib.closing(locks.Lock(world.settings.run_dir, "jobs")) as lock:
+        assert lock.try_exclusive()
+        schedule.eval()
+        schedule.eval()
+        assert schedule.ran == []
+    schedule.eval()
+    assert schedule.ran == ["often"]
+
+
+def test_a_minion_on_trial_runs_only_what_its_connection_needs(begin):
+    on_trial = Shared(starts=False, is_on_trial=True)
+    schedule = begin({name: often() for name in ("often", *OF_SALT)}, on_trial)
+    schedule.eval()
+    assert sorted(schedule.ran) == ["__master_alive_m", "__master_failback"]
+    # It serves from now on.
+    on_trial.is_on_trial, on_trial._starts = False, True
+    schedule.eval()
+    assert "often" in schedule.ran
+
+
+@pytest.mark.parametrize(
+    ("active", "waits", "concurrent"),
+    [
+        ([], False, False),
+        ([EARLIER], True, False),
+        ([EARLIER, OVERDUE], True, False),
+        ([OVERDUE], False, True),
+        # Salt refuses it, as it would without a restart.
+        ([OURS], False, False),
+        ([EARLIER, OURS], False, False),
+        ([OVERDUE, OURS], False, False),
+    ],
+)
+def test_a_state_run_waits_for_earlier_ones_only(begin, active, waits, concurrent):
+    runs = Known(*active)
+    schedule = begin({"runs": {**often(), "function": "state.apply", "args": ["x"]}}, runs=runs)
+    schedule.eval()
+    schedule.eval()
+    assert schedule.ran == ([] if waits else ["runs"])
+    if waits:
+        # One that has waited as well began first.
+        runs.runs = [OURS]
+        schedule.eval()
+        assert schedule.ran == []
+        runs.runs = []
+        schedule.eval()
+    assert schedule.ran == ["runs"]
+    assert ("kwargs" in schedule.started) == concurrent

@@ -26,6 +26,7 @@ from saltext_safeupdate.core.jobs.admission import Admission
 from saltext_safeupdate.minion import handing_over, queues
 from saltext_safeupdate.minion.intake import Intake
 from saltext_safeupdate.minion.job_process import JobProcess
+from tests.support.state_runs import no_runs
 from tests.support.succession import (
     DEAD,
     EARLIER,
@@ -1250,7 +1251,9 @@ class Way:
     def __init__(self, process):
         world = process.world
         admission = Admission(world.settings, world.store, complain=world.complaints.tell)
-        self.intake = Intake(world.settings, world.complaints, {}, admission, process.succession)
+        self.intake = Intake(
+            world.settings, world.complaints, {}, admission, process.succession, no_runs()
+        )
         self.process, self.part, self.passed = process, process.parts[0], []
 
     def comes(self, what, data):

@@ -15,6 +15,7 @@ from saltext_safeupdate.core.record.store import Store
 from saltext_safeupdate.core.record.update import Update
 from saltext_safeupdate.minion import publication, queues
 from saltext_safeupdate.minion.intake import Intake
+from tests.support.state_runs import no_runs
 from tests.support.succession import EARLIER, PARENT, World, job, short_directory
 
 FIRST, SECOND = job(1), job(2)
@@ -200,7 +201,12 @@ class Working:
         self.world, self.process = world, process
         settings, store = world.settings, world.store
         self.intake = Intake(
-            settings, world.complaints, {}, Admission(settings, store), process.succession
+            settings,
+            world.complaints,
+            {},
+            Admission(settings, store),
+            process.succession,
+            no_runs(),
         )
         self.worked = []
 

@@ -11,6 +11,7 @@ from saltext_safeupdate.minion.job_process import JobProcess
 from saltext_safeupdate.minion.returns import Returns
 from saltext_safeupdate.minion.succession import Succession
 from saltext_safeupdate.this_host import Host, enabled
+from tests.support.state_runs import no_runs
 
 from .conftest import JID, World
 
@@ -26,7 +27,9 @@ class OneOfTwo(World):
         made = Host(opts)
         admission = Admission(made.settings, made.store, complain=complaints.tell)
         succession = Succession(made.settings, made.store, complaints)
-        self.intake = Intake(made.settings, complaints, self.tickets, admission, succession)
+        self.intake = Intake(
+            made.settings, complaints, self.tickets, admission, succession, no_runs()
+        )
         redirect = self.redirected.append
         self.job_process = JobProcess(self.settings, complaints, self.tickets, admission, redirect)
         self.returns = Returns(self.settings, complaints)

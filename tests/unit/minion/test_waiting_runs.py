@@ -14,6 +14,7 @@ from saltext_safeupdate.core.record.store import Store
 from saltext_safeupdate.core.record.update import Update
 from saltext_safeupdate.minion import queues
 from saltext_safeupdate.minion.waiting_runs import GoesBack, WaitingRuns
+from tests.support.state_runs import no_runs
 
 from .conftest import JID, OTHER_JID
 
@@ -24,7 +25,7 @@ OTHERS = [{"jid": OTHER_JID, "pid": 1, "fun": "state.apply"}]
 def look(world):
     """Return a function that looks once at what the job waits for."""
     process = world.job_process
-    runs = WaitingRuns(world.settings, process._complaints, process._admission)
+    runs = WaitingRuns(world.settings, process._complaints, process._admission, no_runs())
 
     def look(jid=JID, found=OTHERS, **opts):
         given = {**world.minion.opts, **opts}

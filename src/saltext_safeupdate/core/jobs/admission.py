@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from ..errors import LockUnavailableError, SafeUpdateError
 from ..host import drained, locks
 from ..host.locks import Lock
-from ..record.phase import Phase
+from ..record.phase import PROVING, Phase
 from ..record.store import Store
 from ..settings import Settings
 
@@ -77,6 +77,22 @@ class Admission:
         except LockUnavailableError as err:
             self._complain(err)
         return self._by_record()
+
+    def changing(self) -> bool:
+        """Tell whether an update replaces the code that the minion reads."""
+        last = self._last()
+        return (
+            last is not None
+            and (last.is_changing and not last.beside_jobs)
+            and self._is_believed(last)
+        )
+
+    def unproven(self) -> bool:
+        """Tell whether the minion that an update has started has to show first that it works."""
+        last = self._last()
+        if last is None or last.kind != "update" or last.progress.returned is not None:
+            return False
+        return last.phase in PROVING and self._is_believed(last)
 
     def drained(self) -> bool:
         """Tell whether an administrator has new jobs held."""

@@ -1,0 +1,130 @@
+"""Startup states, and published state runs, beside state runs that go on over a restart."""
+
+import os
+
+import pytest
+
+from saltext_safeupdate.core.host import processes
+from saltext_safeupdate.core.record.phase import Phase
+from saltext_safeupdate.core.record.update import Update
+from saltext_safeupdate.minion.startup import Startup
+from saltext_safeupdate.minion.state_runs import StateRuns
+from tests.support.state_runs import EARLIER, OURS, OVERDUE, Known
+
+STARTUP = {"jid": "req", "ret": "", "fun": "state.sls", "arg": [["x"]]}
+BESIDE = {"__kwarg__": True, "concurrent": True}
+QUEUE = {"__kwarg__": True, "queue": True}
+
+
+class Loop:
+    """The loop of a minion, of Tornado or of Python."""
+
+    def __init__(self, how):
+        self.begun = []
+        setattr(self, how, self._spawn if how == "spawn_callback" else self.begun.append)
+
+    def _spawn(self, function, *args):
+        self.begun.append(function(*args))
+
+
+class Part:
+    opts = None
+
+    def __init__(self, how="spawn_callback"):
+        self.io_loop = Loop(how)
+
+    def _handle_decoded_payload(self, data):
+        return data
+
+
+class World:
+    def __init__(self, *active):
+        self.runs, self.unproven, self.now = Known(*active), False, 0.0
+        self.startup = Startup(self.runs, lambda: self.unproven, lambda: self.now)
+
+    def begun(self, part):
+        self.now += 1
+        self.startup.begin(part)
+        return part.io_loop.begun
+
+
+@pytest.mark.parametrize("how", ["spawn_callback", "create_task"])
+@pytest.mark.parametrize("unproven", [False, True])
+def test_they_wait_and_begin_once(how, unproven):
+    world, part = World(*[] if unproven else [OURS]), Part(how)
+    world.unproven = unproven
+    data = {**STARTUP}
+    assert world.startup.keep(part, data)
+    assert world.begun(part) == []
+    world.runs.runs, world.unproven = [], False
+    assert world.begun(Part()) == [], "they are those of another part of the minion"
+    assert world.begun(part) == [{**STARTUP, "__ignore_process_count_max": True}]
+    assert len(world.begun(part)) == 1
+    assert not world.startup.keep(part, data)
+
+
+@pytest.mark.parametrize(("active", "more"), [([], []), ([OVERDUE], [BESIDE])])
+def test_they_do_not_wait_for_what_hangs(active, more):
+    world, data = World(*active), {**STARTUP}
+    assert not world.startup.keep(Part(), data)
+    assert data["arg"] == [["x"], *more]
+
+
+def test_no_other_job_is_kept():
+    for job in ({**STARTUP, "tgt": "*"}, {**STARTUP, "jid": "20260101000000000001"}):
+        assert not World(OURS).startup.keep(Part(), job)
+
+
+@pytest.mark.parametrize(
+    ("kind", "phase", "keeps"),
+    [
+        ("update", Phase.WATCHING, True),
+        ("update", Phase.COMMITTED, False),
+        ("restart", Phase.WATCHING, False),
+    ],
+)
+def test_those_of_a_minion_that_is_not_proven_wait(world, monkeypatch, kind, phase, keeps):
+    """Also if no minion before it is there: a rollback would cut them short."""
+    monkeypatch.setattr(world.intake, "_runs", Known())
+    update = Update(id="1", kind=kind, phase=phase, created=0.0)
+    monkeypatch.setattr(world.intake._admission, "_last", lambda: update)
+    monkeypatch.setattr(world.intake._admission, "_is_believed", lambda update: True)
+    assert (world.publish("req", fun="state.sls") is None) == keeps
+
+
+@pytest.mark.parametrize(
+    ("active", "more"),
+    [([], []), ([EARLIER], [QUEUE]), ([OVERDUE], [QUEUE]), ([EARLIER, OURS], []), ([OURS], [])],
+)
+def test_a_published_run_waits_if_only_earlier_ones_are_in_its_way(
+    world, monkeypatch, active, more
+):
+    monkeypatch.setattr(world.intake, "_runs", Known(*active))
+    assert world.publish(fun="state.apply")["arg"] == ["x", *more]
+
+
+@pytest.mark.parametrize(
+    "job",
+    [
+        {"fun": "cmd.run"},
+        {"fun": ["state.apply", "test.ping"]},
+        {"fun": "state.apply", "arg": ["queue=False"]},
+        {"fun": "state.apply", "arg": [BESIDE]},
+    ],
+)
+def test_no_other_job_is_changed(world, monkeypatch, job):
+    monkeypatch.setattr(world.intake, "_runs", Known(EARLIER))
+    assert world.publish(**job)["arg"] == job.get("arg", ["x"])
+
+
+def test_earlier_runs_are_jobs_that_began_before_the_minion(monkeypatch):
+    runs = StateRuns(processes.identity(os.getpid()), 20.0)
+    before = {"pid": 1, "fun": "state.apply"}
+    assert runs.is_earlier(before)
+    assert not runs.is_earlier({**before, "tgt": "salt-call"})
+    assert not runs.is_earlier({**before, "pid": os.getpid()})
+    assert not runs.is_earlier({"pid": 0}), "it waits in a queue"
+    assert not StateRuns("", 20.0).is_earlier(before)
+    for age, overdue in ((19.0, False), (21.0, True)):
+        monkeypatch.setattr(processes, "age", lambda pid, age=age: age)
+        assert runs.is_overdue(before) == overdue
