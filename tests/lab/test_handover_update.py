@@ -215,3 +215,22 @@ def test_a_stop_while_the_new_minion_is_watched_is_left(scene: UpdateScene, long
     scene.answers()
     assert scene.returned(long_job)["return"] == "done"
     assert scene.traces() == ["start", "end"]
+
+
+@pytest.mark.timeout(300)
+def test_a_removal_waits_for_jobs_and_leaves_nothing(scene: UpdateScene, long_job: str) -> None:
+    """It is the last test: no other minion comes after this one."""
+    scene.sls("gone", "gone:\n  pkg.purged:\n    - pkgs: [salt-minion, salt-common]\n")
+    ret = scene.returned(scene.publish("state.apply", "gone"))
+    assert ret["success"], ret
+    scene.wait_phase("restarting")
+    scene.master.wait(lambda: scene.locked("drain"), 60, "new jobs to be held")
+    assert scene.traces() == ["start"]
+    scene.container.write(FLAG, "")
+    assert scene.returned(long_job)["return"] == "done"
+    assert scene.wait_end()["phase"] == "committed"
+    assert scene.traces() == ["start", "end"]
+    gone = ["pgrep", "-f", "bin/salt-minion"]
+    scene.master.wait(lambda: not scene.container.run(gone, check=False).ok, 60, "its end")
+    assert scene.trees() == []
+    assert not scene.container.exists("/etc/systemd/system/salt-minion.service.d")

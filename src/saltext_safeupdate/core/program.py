@@ -77,7 +77,7 @@ def context(
     settings: Settings, services: ServiceManager, manager: PackageManager | None
 ) -> Context:
     """Return what it acts with."""
-    ledger, store = Ledger(settings.database), Store(settings.database)
+    ledger, store, guard = Ledger(settings.database), Store(settings.database), StopGuard(settings)
     generations = Generations(store)
 
     def outcome(jid: str) -> Outcome | None:
@@ -103,5 +103,6 @@ def context(
         others=lambda roots: neighbours.of(settings, roots),
         undelivered=lambda jid: any(row.jid == jid for row in ledger.undelivered()),
         owed=ledger.owed,
-        obstacle_to_handover=StopGuard(settings).obstacle,
+        obstacle_to_handover=guard.obstacle,
+        remove_guard=guard.remove,
     )

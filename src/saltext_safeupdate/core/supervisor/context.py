@@ -91,7 +91,7 @@ class Context:
     returns its installer, which becomes *pip*. An update to a slot has none either: *slots* returns
     its installer.
     *obstacle_to_handover* says why the stop guard would not hand the minion over now; empty if it
-    would.
+    would. *remove_guard* removes it.
     *clock* is the time of day, for the record only, because somebody may set it. All waiting uses
     *monotonic*. *waited* returns how many seconds the processes below a PID had to wait for the
     host since the last call. *reaches* tells whether this host reaches one of these masters.
@@ -123,6 +123,7 @@ class Context:
     seen: Callable[[int], str] = describe
     engine_runs: Callable[[], bool] | None = None
     obstacle_to_handover: Callable[[], str] = lambda: ""
+    remove_guard: Callable[[], object] = bool
 
     @property
     def unit(self) -> str:

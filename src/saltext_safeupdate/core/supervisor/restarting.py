@@ -10,6 +10,7 @@ import logging
 from dataclasses import replace
 
 from ..errors import SafeUpdateError
+from ..generations import own_tree
 from ..host import backup, room
 from ..host.service import ServiceState
 from ..record.phase import Phase
@@ -172,6 +173,7 @@ def restart(context: Context, update: Update) -> Update:
         problem = problem or other
     if problem and update.has_way_back:
         return rollback.begin(context, update, problem)
+    _let_jobs_end(context, update)
     # Release it even if it does not look inhibited: systemd may not have been told.
     if update.kind == "update":
         context.inhibitor.release(unit)
@@ -197,6 +199,31 @@ def restart(context: Context, update: Update) -> Update:
     return context.store.save(
         update.advance(Phase.WATCHING, watched=watch.until(context, watch.timeout(context, update)))
     )
+
+
+def _let_jobs_end(context: Context, update: Update) -> None:
+    """Wait for the jobs of a minion that is removed, as long as a stop waits for them."""
+    if not _is_removed(context, update):
+        return
+    locks, settings = context.locks, context.settings
+    locks.drain.exclusive()
+    ended = locks.jobs.wait_exclusive(
+        settings.stop_timeout, clock=context.monotonic, sleep=context.sleep
+    )
+    if not ended:
+        log.warning("jobs did not end within %g s; the minion is removed", settings.stop_timeout)
+    deadline = context.monotonic() + settings.return_timeout
+    while ended and context.owed() and context.has_engine() and context.monotonic() < deadline:
+        context.sleep(_POLL_INTERVAL)
+
+
+def _leave_nothing(context: Context, update: Update) -> None:
+    """Remove what only a minion needs: the guard of its stop, and the copies of its code."""
+    try:
+        context.remove_guard()
+        own_tree.sweep(update.code.roots, everything=True)
+    except (SafeUpdateError, OSError) as err:
+        log.error("update %s left something behind: %s", update.id, err)
 
 
 def _prepare(context: Context, update: Update) -> str:
@@ -256,7 +283,9 @@ def judge(context: Context, update: Update) -> Update:
     """Watch the new minion; commit, roll back, or fail."""
     unit = context.unit
     if stays_down(context, update):
-        if not _is_removed(context, update):
+        if _is_removed(context, update):
+            _leave_nothing(context, update)
+        else:
             context.services.set_enabled(unit, update.unit.get("enabled", ""))
         reason = update.reason or "The service does not run, as before."
         if not update.ran_before and context.has_engine():

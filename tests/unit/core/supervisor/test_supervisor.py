@@ -198,6 +198,28 @@ class TestServiceState:
         assert host.last.phase is Phase.COMMITTED
         host.assert_at_peace()
 
+    @pytest.mark.parametrize("ends", [True, False])
+    def test_a_removal_waits_for_the_jobs_that_run_during_it(self, host, ends):
+        """No other minion comes after this one; a job that hangs has the time of a stop."""
+        _installed(host)
+        host.packages.versions.clear()
+        beside = Progress(beside=(processes.me(),))
+        host.record(Phase.RESTARTING, versions_to={}, code=host.last.code, progress=beside)
+        job, seen, removed = host.job(), [], []
+
+        def each_second():
+            seen.append(host.services.active)
+            if ends and len(seen) == 30:
+                assert locks.held(host.settings.run_dir, "drain")
+                job.close()
+
+        host.clock.each_second = each_second
+        host.supervise(remove_guard=lambda: removed.append("guard"))
+        assert set(seen[: 30 if ends else int(host.settings.stop_timeout) - 60]) == {"active"}
+        assert host.services.active == "inactive"
+        assert (host.last.phase, removed) == (Phase.COMMITTED, ["guard"])
+        job.close()
+
     def test_the_package_with_the_unit_removed(self, host):
         _installed(host)
         host.record(Phase.DELIVERING, versions_to={"salt": "3007.15"}, code=host.last.code)
