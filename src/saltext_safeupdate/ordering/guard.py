@@ -32,6 +32,8 @@ from .results import DEFERRED_RESTART
 
 log = logging.getLogger(__name__)
 
+_COMMAND = "'minion_restart_command' is not called: the service is restarted, and that ends no job."
+
 _inside = threading.local()
 
 
@@ -227,21 +229,36 @@ class Guard:
     def _service(
         self, fun: str, original: Callable[..., Any], args: Any, kwargs: dict[str, Any]
     ) -> Any:
-        """Defer a restart of the minion's own service."""
-        if fun != "minion.restart":
+        """
+        Defer a restart of the minion's own service.
+
+        Salt's ``minion.kill`` is a restart by whatever watches the minion, and so is
+        ``minion.restart`` with 'minion_restart_command': both would end all jobs. Where nothing of
+        ours can restart the minion, they work as with plain Salt.
+        """
+        of_minion = fun.startswith("minion.")
+        if not of_minion:
             name = str(args[0] if args else kwargs.get("name", ""))
             if name.removesuffix(".service") != self._host.settings.service:
                 return original(*args, **kwargs)
-        if not self._can_change():
+        if not self._can_change() or (of_minion and self._cannot_restart()):
             return original(*args, **kwargs)
         run = runs.current()
         if run is not None:
             run.ask_for_restart(f"{fun} in a state run")
         else:
             self.request_restart(fun)
-        if fun == "minion.restart":
-            return {"pid": None, "killed": None, "restart": {}, "comment": [DEFERRED_RESTART]}
-        return True
+        if not of_minion:
+            return True
+        named = fun == "minion.restart" and self._host.opts.get("minion_restart_command")
+        comment = [DEFERRED_RESTART, *([_COMMAND] if named else ())]
+        ret = {"killed": None, "retcode": 0, "comment": comment}
+        return ret if fun == "minion.kill" else {**ret, "pid": None, "restart": {}}
+
+    def _cannot_restart(self) -> bool:
+        """Tell whether the minion has no service, and no keeper, that could restart it."""
+        services, unit = self._host.services, self._host.settings.service
+        return services is None or bool(services.obstacle(unit))
 
     def request_restart(self, reason: str) -> None:
         """Request the deferred restart; its errors become Salt's."""

@@ -24,7 +24,7 @@ TRANSACTIONS = tuple(
 )
 APPLY_SNAPSHOT = "transactional_update.apply_snapshot"
 BACK = "transactional_update.rollback"
-RESTARTS = ("service.restart", "service.full_restart", "minion.restart")
+RESTARTS = ("service.restart", "service.full_restart", "minion.restart", "minion.kill")
 # Functions of the module ``state`` that call chunks one by one.
 RUNS = ("state.sls_id", "state.pkg")
 

@@ -144,6 +144,7 @@ class TestRestart:
             {"module.run": [{"service.restart": [{"name": "salt-minion.service"}]}]},
             {"module.run": [{"name": "service.restart"}, {"m_name": "salt-minion"}]},
             {"module.run": [{"minion.restart": []}]},
+            {"module.run": [{"minion.kill": []}]},
             {"module.run": [{"service.restart": ["salt-minion"]}, {"parallel": True}]},
         ],
     )
