@@ -10,7 +10,7 @@ import pytest
 
 from devtools.experiment import MINION
 from devtools.lab.container import Lab
-from tests.lab.handover import HandoverScene
+from tests.lab.handover import HandoverScene, other
 from tests.lab.jobs import WAITING, WORK, JobScene
 from tests.lab.series import series
 
@@ -159,3 +159,29 @@ def test_what_is_to_run_in_the_next_minion_does_so_also_after_a_handover(
     scene.sls("chain", work("one") + state("restart", RESTART) + work("two"))
     one, two = judged(scene, scene.publish("state.apply", "chain"), "one two")
     assert one[2] != two[2]
+
+
+@pytest.mark.parametrize(
+    "command", ["systemctl reboot", pytest.param("shutdown -r +1", marks=pytest.mark.soak)]
+)
+def test_a_run_that_reboots_by_itself_changes_the_own_packages(
+    lab: Lab, site: Path, version: str, command: str, begin: Callable[[Any], Any]
+) -> None:
+    """
+    The usual patch day: packages, then a reboot that the run does not wait for.
+
+    systemd starts nothing new while the host goes down, so the own packages come after the boot.
+    """
+    scene = begin(HandoverScene(lab, site, version)).up()
+    latest = "pkg.latest:\n    - name: salt-minion\n    - refresh: True"
+    boot = f"cmd.run:\n    - name: echo boot >> {WORK}.boots; {command}"
+    scene.sls("patch", work("one") + state("minion", latest) + state("boot", boot) + work("two"))
+    jid = scene.publish("state.apply", "patch")
+    scene.container.come_back(timeout=240)
+    judged(scene, jid, "one two")
+    results = {each["__id__"]: each for each in scene.returned(jid)["return"].values()}
+    assert results["minion"]["changes"]["salt-minion"]["new"] == other(version)
+    assert scene.wait_end()["phase"] == "committed"
+    assert scene.container.read(f"{WORK}.boots").split() == ["boot"], "it reboots once"
+    assert scene.answers() == scene.version() == other(version)
+    assert scene.leftovers() == []

@@ -45,6 +45,9 @@ class FakeServices(Direct):
     def obstacle(self, unit):
         return ""
 
+    def goes_down(self):
+        return False
+
     def begin_restart(self, unit):
         self._database.note("minion restarts")
         generations = Generations(Store(f"{self._state_dir}/safeupdate.db"))

@@ -187,6 +187,9 @@ class FakeServices:
     def dependents(self, unit):
         return [f"{name}.service" for name, other in self.needed_by.items() if other.pid]
 
+    def goes_down(self):
+        return False
+
     def begin_restart(self, unit):
         self._do("restart")
         self._up()

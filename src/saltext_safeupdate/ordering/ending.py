@@ -12,14 +12,24 @@ import salt.state
 from salt.exceptions import CommandExecutionError
 
 from ..core.errors import SafeUpdateError
+from ..core.host import processes
+from ..core.jobs import current
 from . import results
 from .chunks import join_comments
 from .runs import Level, Pending, Run
 
 if TYPE_CHECKING:
+    from .guard import Guard
     from .of_packages import OfPackages
 
 log = logging.getLogger(__name__)
+
+# Seconds in which a host that goes down is down; then the run continues without a boot.
+_DOWN_TIMEOUT = 600.0
+_GOES_DOWN = (
+    "The system goes down, so nothing was changed, and {why}. Run this again after the boot, "
+    "without a reboot. A job that a master publishes continues by itself."
+)
 
 
 class Ending:
@@ -52,15 +62,21 @@ class Ending:
 
         guard, following = self._packages().guard, self._packages().following
         try:
+            _leave_to_next_boot(run, guard)
             refusal = following.refusal(run.pending)
             if refusal:
                 raise CommandExecutionError(refusal)
-            real = guard.transact(
-                work,
-                f"state run: {', '.join(names)}",
-                results.failures,
-                again=sorted(following.again(run.pending)),
-            )
+            try:
+                real = guard.transact(
+                    work,
+                    f"state run: {', '.join(names)}",
+                    results.failures,
+                    again=sorted(following.again(run.pending)),
+                )
+            except (CommandExecutionError, SafeUpdateError):
+                # The host may have begun to go down meanwhile.
+                _leave_to_next_boot(run, guard)
+                raise
         except (CommandExecutionError, SafeUpdateError) as err:
             real = [
                 {
@@ -91,6 +107,24 @@ class Ending:
             log.error("safeupdate: the deferred restart cannot be requested: %s", err)
             for ret in run.restarted:
                 ret.update(result=False, comment=join_comments(ret.get("comment"), err))
+
+
+def _leave_to_next_boot(run: Run, guard: Guard) -> None:
+    """
+    Suspend the run until the boot if the host goes down: systemd starts no supervisor any more.
+
+    Raise CommandExecutionError if the run cannot continue then.
+    """
+    if not guard.host_goes_down():
+        return
+    job, opts = current.get(), run.pending[0].state.opts
+    threads = not opts.get("multiprocessing", True)
+    if run.suspend is None or job is None or not job.may_go_back or threads:
+        raise CommandExecutionError(_GOES_DOWN.format(why="this run cannot continue after a boot"))
+    try:
+        run.suspend(processes.identity(1), _DOWN_TIMEOUT, lambda: None)
+    except SafeUpdateError as err:
+        raise CommandExecutionError(_GOES_DOWN.format(why=err)) from err
 
 
 def abort(run: Run, level: Level) -> None:

@@ -226,6 +226,9 @@ class Guard:
 
     # -- the service -----------------------------------------------------------
 
+    def host_goes_down(self) -> bool:
+        return self._host.services.goes_down()
+
     def _service(
         self, fun: str, original: Callable[..., Any], args: Any, kwargs: dict[str, Any]
     ) -> Any:

@@ -101,11 +101,15 @@ class _Progress:
         }
 
     def lost(self) -> list[str]:
-        """Return the IDs of the states that have restarted and were not found behind that."""
+        """
+        Return the IDs of the states that have restarted and were not found behind that.
+
+        A run that was suspended at its end has no state to find.
+        """
         return [
             tag.split("_|-")[-3]
             for tag, (digest, _) in self.earlier.items()
-            if tag.startswith(SUSPENDED) and digest != _FOUND
+            if tag.startswith(SUSPENDED) and tag != SUSPENDED and digest != _FOUND
         ]
 
     def known(self, low: dict[str, Any]) -> tuple[str, bytes]:

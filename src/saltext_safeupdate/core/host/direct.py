@@ -104,6 +104,9 @@ class Direct:
         if not self._told(unit, keeper.START):
             self._service(unit, "restart")
 
+    def goes_down(self) -> bool:
+        return False
+
     def reboot(self, message: str) -> None:
         self._run(("shutdown", "-r", "now", message), timeout=_TIMEOUT)
 

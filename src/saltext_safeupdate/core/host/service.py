@@ -154,6 +154,10 @@ class Watchdogs(Protocol):
 class ServiceManager(Services, Inhibitor, Watchdogs, Protocol):
     """The init system of a host."""
 
+    def goes_down(self) -> bool:
+        """Tell whether the host goes down, so that nothing new can be started."""
+        ...
+
     def reboot(self, message: str) -> None:
         """Ask for a reboot of the host, tell its users the *message*, and return at once."""
         ...

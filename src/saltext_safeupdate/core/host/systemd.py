@@ -23,6 +23,7 @@ _END_INTERVAL = 0.5
 # Tries to start a program under a name that systemd still knows, and seconds between them.
 _SPAWN_ATTEMPTS = 50
 _SPAWN_INTERVAL = 0.1
+_SHUTDOWN_JOB = re.compile(r"\b(?:reboot|kexec|soft-reboot|shutdown)\.target\s+start\b")
 _ALREADY = re.compile(r"already (exists|loaded)|already been loaded")
 # The verb of systemctl that brings a unit file into a state.
 _VERBS = {
@@ -183,6 +184,9 @@ class Systemd:
     def begin_restart(self, unit: str) -> None:
         self._run(("systemctl", "--no-block", "restart", unit), timeout=_TIMEOUT)
 
+    def goes_down(self) -> bool:
+        return goes_down(self._run)
+
     def reboot(self, message: str) -> None:
         told = f"--message={message}"
         self._run(("systemctl", "--no-block", told, "reboot"), timeout=_TIMEOUT)
@@ -315,6 +319,15 @@ class Systemd:
 
     def _show(self, unit: str, *properties: str) -> dict[str, str]:
         return properties_of(self._run, unit, *properties)
+
+
+def goes_down(run: Run) -> bool:
+    """Tell whether the host goes down: systemd refuses to start anything that conflicts."""
+    state = run(("systemctl", "is-system-running"), timeout=_TIMEOUT, ok=None)
+    if state.stdout.strip() == "stopping":
+        return True
+    jobs = run(("systemctl", "list-jobs", "--no-legend"), timeout=_TIMEOUT, ok=None)
+    return bool(_SHUTDOWN_JOB.search(jobs.stdout))
 
 
 def quoted(word: str) -> str:

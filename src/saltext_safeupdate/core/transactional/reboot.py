@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..errors import CommandError, InputError, SafeUpdateError
+from ..host import systemd
 from ..host.command import Run
 from ..record.parts import ASKING
 from . import cli
@@ -27,7 +28,6 @@ AT_ONCE = ("kexec", "systemd")
 _QUERY_TIMEOUT = 60.0
 # Seconds within which a reboot that was asked for has to be seen.
 _UNDER_WAY = 5.0
-_SHUTDOWN_JOB = re.compile(r"\b(?:reboot|kexec|soft-reboot|shutdown)\.target\s+start\b")
 
 
 def comes_now(said: str) -> bool:
@@ -82,11 +82,7 @@ def scheduled(run: Run, name: str, kured_file: Path = KURED_FILE) -> bool:
         # Its status is 0 again as soon as it has told systemd.
     if name == "kured":
         return kured_file.exists()
-    state = run(("systemctl", "is-system-running"), timeout=_QUERY_TIMEOUT, ok=None)
-    if state.stdout.strip() == "stopping":
-        return True
-    jobs = run(("systemctl", "list-jobs", "--no-legend"), timeout=_QUERY_TIMEOUT, ok=None)
-    return bool(_SHUTDOWN_JOB.search(jobs.stdout))
+    return systemd.goes_down(run)
 
 
 def reboot(
