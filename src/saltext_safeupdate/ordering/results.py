@@ -13,7 +13,8 @@ from .runs import Deferral, LeftOut, Level, Pending
 
 DEFERRED = (
     "Deferred to the end of the run by safeupdate: the minion itself runs from {names}, and "
-    "changing that earlier would lose this run."
+    "changing that earlier would lose this run. 'safeupdate.wait' returns when the new minion "
+    "serves; until then jobs may run on the earlier one."
 )
 PREDICTED = (
     "The minion itself runs from {names}: that changes at the end of the run, after everything "
