@@ -360,7 +360,8 @@ def call(function, *args, **kwargs):
         The function. All other parameters are for it, except these:
 
     activate_transaction
-        Reboot afterwards, if a new snapshot waits for that. Defaults to ``False``.
+        Reboot afterwards, if a new snapshot waits for that, also one from before. It does not
+        reboot in test mode, nor if the call has failed. Defaults to ``False``.
 
     transaction_timeout, transaction_lock_timeout
         Like ``timeout`` and ``lock_timeout`` of other functions: here, those two go to the called

@@ -443,6 +443,23 @@ def test_activate_transaction_reboots_only_with_something_pending(rig):
     assert rig.path("/run/rig/rebooted").exists()
 
 
+@pytest.mark.parametrize(
+    ("words", "reboots"),
+    [
+        (("single", "test.nop", "x", "test=True"), False),
+        (("call", "test.arg", "test=True"), False),
+        (("single", "test.fail_without_changes", "x"), False),
+        (("single", "test.nop", "x", "test=False"), True),
+    ],
+)
+def test_what_activates_a_snapshot_that_was_pending_before(rig, words, reboots):
+    """Never a call in test mode, and never one that has failed."""
+    rig.salt("transactional_update.call", "file.touch", "/data/x")
+    function, *args = words
+    rig.salt_call(f"transactional_update.{function}", *args, "activate_transaction=True")
+    assert rig.path("/run/rig/rebooted").exists() is reboots
+
+
 def test_a_reboot_that_does_not_happen_is_an_error(rig):
     """transactional-update #92."""
     rig.fault("reboot-fails")

@@ -188,6 +188,22 @@ def test_call_reboots_where_that_is_due(called, monkeypatch):
     assert reboot.call_count == 1
 
 
+@pytest.mark.parametrize(
+    ("configured", "given", "activates"),
+    [
+        (False, {}, True),
+        (False, {"test": True}, False),
+        (True, {}, False),
+        (True, {"test": False}, True),
+    ],
+)
+def test_test_mode_activates_nothing(called, configured, given, activates):
+    module.__opts__["test"] = configured
+    called.reply.reboot_due.return_value = False
+    module.call("x.y", activate_transaction=True, **given)
+    assert called.reply.reboot_due.call_args.args == (activates,)
+
+
 def test_a_reboot_that_fails_is_told_with_the_result(called, monkeypatch):
     reboot = Mock(spec=reboots.reboot, side_effect=SafeUpdateError("rebootmgr is off"))
     monkeypatch.setattr(reboots, "reboot", reboot)

@@ -176,6 +176,8 @@ class Transactions:
             limits=self._limits(ours.get("timeout"), ours.get("lock_timeout")),
             ask=RunningMinion(self._opts, self._functions),
         )
+        # Not even a snapshot that was pending before this call.
+        activate = activate and not kwargs.get("test", self._opts.get("test"))
         if reply.reboot_due(activate):
             try:
                 reboots.reboot(self._tool, limits=self._limits(None, None))
