@@ -16,6 +16,7 @@ from devtools.lab.rpm_recipes import (
     DISTRIBUTION,
     OFFERED,
     PACKAGES,
+    REPOSITORY,
     UPSTREAM,
     Packaging,
 )
@@ -279,3 +280,50 @@ def test_an_upgrade_by_the_administrator_waits_for_a_running_job(old: RpmScene) 
     assert scene.returned(late)["return"] == "late"
     assert scene.pid() not in ("0", before)
     scene.assert_runs(NEW)
+
+
+_LOCK = {
+    "dnf": "echo salt-minion-0:{old}.* >> /etc/dnf/plugins/versionlock.list",
+    "zypper": "zypper --non-interactive addlock salt-minion",
+}
+_BEHIND = """
+minion:
+  pkg.installed:
+    - name: salt-minion
+    - version: {new}
+    - refresh: True
+gone:
+  cmd.run:
+    - name: |
+        {lock}
+        rm -f /etc/yum.repos.d/* /etc/zypp/repos.d/*
+        rm -rf /var/cache/dnf/* /var/cache/zypp/*
+        mount -t tmpfs none {repository}
+    - require:
+      - pkg: minion
+"""
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("front_end", FRONT_ENDS)
+def test_what_the_deferred_change_needs_is_taken_at_its_position(
+    make_scene: Callable[..., RpmScene], front_end: str
+) -> None:
+    """As in test_update.py; a lock that is set behind the position names the new version."""
+    scene = make_scene(engine.OLD, front_end=front_end)
+    lock = _LOCK[front_end].format(old=OLD)
+    scene.sls("behind", _BEHIND.format(lock=lock, repository=REPOSITORY, new=NEW))
+    ran = {
+        each["__id__"]: each
+        for each in scene.returned(scene.publish("state.apply", "behind"))["return"].values()
+    }
+    assert ran["gone"]["result"] is True, ran
+    assert ran["minion"]["result"] is True, ran
+    assert ran["minion"]["changes"]["salt-minion"]["new"].startswith(engine.NEW)
+    record = scene.wait_end()
+    assert record["phase"] == "committed", record
+    scene.assert_packages(NEW)
+    assert "no way back" not in ran["minion"]["comment"].lower()
+    assert scene.manager("version_locked", ["salt-minion"]) == ["salt-minion"]
+    if front_end == "dnf":
+        assert f"salt-minion-0:{NEW}.*" in scene.container.read("/etc/dnf/plugins/versionlock.list")

@@ -14,7 +14,7 @@ from devtools.lab.container import Lab
 from devtools.lab.recipes import MINION_PACKAGES
 from devtools.master import Master
 from devtools.outcome import Outcome
-from tests.lab.scene import Scene, state
+from tests.lab.scene import STATE_DIR, Scene, state
 
 OLD, NEW = "salt-minion_3007.15", "salt-minion_3008.3"
 SECOND = "127.0.0.2"
@@ -115,6 +115,92 @@ def test_a_repository_that_is_gone(make_scene: Callable[..., Scene]) -> None:
     assert scene.record() == {}, "nothing was begun"
     assert scene.answers() == "3007.15"
     assert (scene.pid(), scene.version(), scene.leftovers()) == (pid, "3007.15", [])
+
+
+BEHIND = """
+way:
+  file.managed:
+    - name: /etc/apt/sources.list.d/lab.list
+    - contents: 'deb [trusted=yes] file:/srv/repo ./'
+minion:
+  pkg.{function}
+    - require:
+      - file: way
+reacts:
+  cmd.run:
+    - name: echo reacted
+    - onchanges:
+      - pkg: minion
+gone:
+  cmd.run:
+    - name: |
+        rm -f /etc/apt/sources.list.d/* /var/tmp/local/* /var/cache/apt/archives/*.deb
+        rm -rf /var/lib/apt/lists/* /etc/apt/trusted.gpg.d
+        printf 'Package: *\\nPin: version 3007.15\\nPin-Priority: 1001\\n' > /etc/apt/preferences
+        echo 'Acquire::http::Proxy "http://127.0.0.1:9";' > /etc/apt/apt.conf.d/99proxy
+        umount /mnt || true
+        apt-mark hold salt-minion
+    - require:
+      - pkg: minion
+"""
+FROM_FILES = "installed:\n    - sources:\n      - salt-common: {0}/salt-common.deb\n" + (
+    "      - salt-minion: {0}/salt-minion.deb\n"
+)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        pytest.param("latest:\n    - name: salt-minion\n    - refresh: True", id="latest"),
+        pytest.param(FROM_FILES.format("/var/tmp/local"), id="sources", marks=pytest.mark.soak),
+        pytest.param(FROM_FILES.format("/mnt"), id="medium", marks=pytest.mark.soak),
+        pytest.param(FROM_FILES.format("salt:/"), id="salt", marks=pytest.mark.soak),
+        pytest.param("uptodate:\n    - refresh: True", id="uptodate", marks=pytest.mark.soak),
+        pytest.param(
+            "installed:\n    - name: salt-minion\n    - version: '3008*'\n    - refresh: True",
+            id="pattern",
+            marks=pytest.mark.soak,
+        ),
+    ],
+)
+def test_what_the_deferred_change_needs_is_taken_at_its_position(
+    make_scene: Callable[..., Scene], function: str
+) -> None:
+    """
+    Whatever becomes of it later in the run:
+
+    =========== ====================================
+    repository  its file and its index are removed
+    package     removed from the cache of apt
+    ``sources`` the files are removed
+    medium      unmounted
+    ``salt://`` removed on the master
+    key         removed
+    proxy       one that nobody answers at
+    pin         to the old version
+    lock        set; it names the new version then
+    =========== ====================================
+    """
+    scene = make_scene(offers=[OLD, NEW])
+    fetch = (
+        "mkdir -m 755 /var/tmp/local && cd /var/tmp/local && apt-get update && apt-get download "
+        "salt-common=3008.3 salt-minion=3008.3 && for name in common minion; do "
+        "mv salt-$name_*.deb salt-$name.deb; done"
+    )
+    scene.container.run(["sh", "-ec", fetch.replace("$name_", "${name}_")])
+    for each in scene.container.path("/var/tmp/local").iterdir():
+        shutil.copy(each, scene.master.files)
+    scene.container.run(["mount", "-t", "tmpfs", "none", "/mnt"])
+    scene.container.run(["cp", "-r", "/var/tmp/local/.", "/mnt"])
+    scene.sls("behind", BEHIND.replace("{function}", function))
+    ran = scene.returned(scene.publish("state.apply", "behind"))["return"]
+    assert state(ran, "gone")["result"] is True
+    minion = state(ran, "minion")
+    assert minion["result"] is True, minion
+    assert minion["changes"]["salt-minion"] == {"old": "3007.15", "new": "3008.3"}
+    updated(scene)
+    assert scene.dpkg_status().startswith("hold")
+    assert not scene.container.run(["ls", f"{STATE_DIR}/deferred"], check=False).stdout
 
 
 def test_a_full_disk(make_scene: Callable[..., Scene]) -> None:

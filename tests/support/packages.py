@@ -224,6 +224,11 @@ class FakeManager:
             raise CommandError(("fake-download",), "exit status 100", stderr=str(err)) from err
         return [self._file(name, new, directory) for name, (_, new) in plan.items()]
 
+    def take(self, paths, directory):
+        named = [os.path.basename(path).removesuffix(".deb").partition("_") for path in paths]
+        plan = self.database.plan(Action.INSTALL, [(each[0], each[2]) for each in named])
+        return [self._file(name, new, directory) for name, (_, new) in plan.items()]
+
     def verify(self, files):
         for file in files:
             if not os.path.exists(file.path) or _digest(file.path) != file.sha256:
@@ -249,6 +254,9 @@ class FakeManager:
         if missing:
             raise SafeUpdateError(f"{', '.join(missing)} is not installed")
         return [self._file(name, version, directory) for name, version in installed.items()]
+
+    def secure_ahead(self, packages, directory):
+        return None
 
     def needs_to_secure(self, packages):
         return 1_000_000 * len(self.installed(packages))

@@ -13,6 +13,7 @@ from . import parallel, results
 from .chunks import for_now, for_the_end, join_comments, without_packages
 from .own_packages import OwnPackages
 from .runs import Deferral, Pending, Run
+from .secured import NoRoomError, Secured, Securing
 
 log = logging.getLogger(__name__)
 
@@ -31,8 +32,9 @@ class StateCall(NamedTuple):
 class Deferring:
     """Answers for the states that raised a Deferral. *call* calls a state of Salt."""
 
-    def __init__(self, own: OwnPackages, call: Callable[..., Any]) -> None:
+    def __init__(self, own: OwnPackages, securing: Securing, call: Callable[..., Any]) -> None:
         self._own = own
+        self._securing = securing
         self._call = call
 
     def result(
@@ -71,11 +73,17 @@ class Deferring:
             )
             return done
         ret = done if done is not None else results.blank(called.state, low, start)
+        try:
+            secured, told = self._secured(run, deferral)
+        except NoRoomError as err:
+            return {**ret, "result": False, "comment": join_comments(ret.get("comment"), err)}
         placeholder = {
             **ret,
             "name": low["name"],
             "changes": {**ret["changes"], **results.predicted_changes(deferral)},
-            "comment": join_comments(ret.get("comment"), results.PREDICTED.format(names=names)),
+            "comment": join_comments(
+                ret.get("comment"), results.PREDICTED.format(names=names), told
+            ),
         }
         if run.remote:
             placeholder[parallel.MARKER] = parallel.marked(deferral, low)
@@ -88,10 +96,26 @@ class Deferring:
                 done_at_once=done,
                 placeholder=placeholder,
                 memo=memo,
+                secured=secured,
+                not_secured=told,
             )
         )
         log.info("safeupdate: %s is deferred to the end of the run", low["__id__"])
         return placeholder
+
+    def _secured(self, run: Run, deferral: Deferral) -> tuple[Secured | None, str]:
+        """Return what the end needs, and what to say if that could not be taken."""
+        if not any(change.new for change in deferral.changes.values()):
+            return None, ""
+        try:
+            if run.remote:
+                # It has a process of its own, which ends before the run does.
+                raise SafeUpdateError("it runs in parallel")
+            return self._securing.secure(deferral), ""
+        except NoRoomError:
+            raise
+        except (SafeUpdateError, OSError) as err:
+            return None, results.NOT_SECURED.format(why=err)
 
     def _do_rest(self, run: Run, called: StateCall, deferral: Deferral) -> dict[str, Any] | None:
         """Do at once what does not change the own packages; return None if there is nothing."""

@@ -47,7 +47,10 @@ class Ending:
         """Carry out the deferred states, and request a restart that was asked for."""
         run.finishing, run.plain = True, False
         if run.pending:
-            self._carry_out(run, outermost)
+            try:
+                self._carry_out(run, outermost)
+            finally:
+                self._packages().securing.tidy(ended=True)
             failed = {id(entry.level): entry.level for entry in run.pending if _has_failed(entry)}
             for level in failed.values():
                 _react_to_failures(level)
@@ -89,16 +92,24 @@ class Ending:
         for entry, result in zip(run.pending, real, strict=True):
             results.settle(entry, result, guard.warning)
             entry.settled = True
+            if _has_failed(entry):
+                results.tell_reacted(entry)
             results.report(entry, outermost)
 
     def _call_again(self, run: Run, entry: Pending) -> Any:
-        run.memo = entry.memo
+        run.memo, run.secured = entry.memo, entry.secured
+        low = entry.low
+        if entry.secured is not None:
+            low = entry.secured.state(low)
         if run.memo is not None:
             run.memo.rewind()
         try:
-            return self._call(entry.state, entry.low, entry.level.chunks, entry.level.results)
+            ret = self._call(entry.state, low, entry.level.chunks, entry.level.results)
         finally:
-            run.memo = None
+            run.memo = run.secured = None
+        if isinstance(ret, dict):
+            results.judge(entry, ret, self._packages().own.installed())
+        return ret
 
     def _request_restart(self, run: Run) -> None:
         try:

@@ -123,7 +123,8 @@ class Following:
                 for name, change in changes.items()
                 if not change.old or name in asked or name not in names
             }
-        return Deferral(changes, names, request, follows=True)
+        exact = self._own.is_exact(call, request)
+        return Deferral(changes, names, request, follows=True, exact=exact)
 
     def predicted(
         self,

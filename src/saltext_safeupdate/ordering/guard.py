@@ -68,7 +68,9 @@ class Guard:
     ) -> Any:
         """Call *original*, at once or in a transaction, or raise Deferral."""
         run = runs.current()
-        if _is_inside_transaction() or not self._can_look():
+        if _is_inside_transaction():
+            return self._at_the_end(fun, original, args, kwargs)
+        if not self._can_look():
             return original(*args, **kwargs)
         request = package_calls.requested(fun, original, args, kwargs)
         if request is None:
@@ -91,16 +93,35 @@ class Guard:
 
                     return Rest(self._own).make(call, request, refusal)
                 if changes or behind:
-                    self._defer(run, request, changes, behind)
+                    self._defer(run, call, request, changes, behind)
             except SafeUpdateError as err:
                 raise CommandExecutionError(str(err)) from err
             if not changes:
                 return call.make()
         return self.transact(call.make, f"{fun}: {', '.join(sorted(changes))}")
 
+    @staticmethod
+    def _at_the_end(
+        fun: str, original: Callable[..., Any], args: Any, kwargs: dict[str, Any]
+    ) -> Any:
+        """Install what was taken for a deferred call; make any other one."""
+        run = runs.current()
+        if run is None or run.secured is None:
+            return original(*args, **kwargs)
+        secured = run.secured
+        if not secured.is_meant_by(package_calls.requested(fun, original, args, kwargs)):
+            return original(*args, **kwargs)
+        try:
+            return secured.install()
+        except SafeUpdateError as err:
+            raise CommandExecutionError(str(err)) from err
+        finally:
+            package_calls.forget_installed(original)
+
     def _defer(
         self,
         run: runs.Run | None,
+        call: Call,
         request: Request,
         changes: Mapping[str, Change],
         behind: frozenset[str],
@@ -114,6 +135,7 @@ class Guard:
             request,
             along=self._own.removed_along(request),
             follows=bool(behind),
+            exact=self._own.is_exact(call, request),
         )
 
     def _can_look(self) -> bool:

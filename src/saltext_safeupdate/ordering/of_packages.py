@@ -12,6 +12,7 @@ from .following import Following
 from .guard import Guard
 from .own_packages import OwnPackages
 from .quarantine import Quarantine
+from .secured import Securing
 from .testmode import TestMode
 
 
@@ -21,8 +22,9 @@ class OfPackages:
     def __init__(self, host: Host, settings: Settings, call: Callable[..., Any]) -> None:
         quarantine = Quarantine(host)
         self.own = OwnPackages(host)
+        self.securing = Securing(host)
         self.following = Following(self.own, quarantine)
         self.guard = Guard(host, self.own, quarantine, self.following)
         self.handlers = self.guard.handlers()
-        self.deferring = Deferring(self.own, call)
+        self.deferring = Deferring(self.own, self.securing, call)
         self.test_mode = TestMode(self.own, quarantine, settings.service)

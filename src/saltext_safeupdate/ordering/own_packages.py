@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 from ..core.errors import CommandError
 from ..core.packages.request import REMOVALS, Action, Change, Request
 from ..this_host import Host
-from . import runs
+from . import package_calls, runs
+from .package_calls import Call
 
 if TYPE_CHECKING:
     from ..core.packages.manager import PackageManager
@@ -92,6 +93,19 @@ class OwnPackages:
             return frozenset()
         gone = {name for name, change in found.items() if change.old and not change.new}
         return frozenset(gone - self.names - request.names)
+
+    def is_exact(self, call: Call, request: Request) -> bool:
+        """Tell whether the request is all that the call installs, and no lock is in its way."""
+        given = call.given
+        if package_calls.patches(call) or given.get("force_conf_new"):
+            return False
+        if given.get("sources") and request.targets:
+            # There is no file for some of them.
+            return False
+        # Salt's module for apt takes locks off for a moment.
+        if self._manager.name == "apt" or given.get("update_holds"):
+            return True
+        return not self._manager.version_locked(self.names & request.names)
 
     def with_unit(self) -> frozenset[str]:
         """Return the packages that have the unit of the minion."""

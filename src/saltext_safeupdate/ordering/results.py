@@ -8,9 +8,11 @@ from typing import Any
 
 import salt.state
 
-from .chunks import join_comments
+from .chunks import join_comments, listed
 from .runs import Deferral, LeftOut, Level, Pending
 
+# Requisites by which a state acts because of a change.
+_REACTING = ("onchanges", "onchanges_any", "watch", "watch_any", "listen")
 DEFERRED = (
     "Deferred to the end of the run by safeupdate: the minion itself runs from {names}, and "
     "changing that earlier would lose this run. 'safeupdate.wait' returns when the new minion "
@@ -39,6 +41,12 @@ UNFINISHED = (
     "It is not known whether {names} changed: an error of safeupdate ended the end of the run: "
     "{error}. See 'safeupdate.status', and the log of the minion; please report what it says."
 )
+NOT_SECURED = (
+    "What it installs could not be taken here ({why}): its repositories and files have to stay as "
+    "they are until the end of the run."
+)
+NOT_COME = "{names} did not change as this state had said: {versions}."
+REACTED = "These states have reacted to a change that did not come: {states}."
 REST_FAILED = "{names} did not change, because the rest of this state failed."
 
 
@@ -74,6 +82,7 @@ def settle(entry: Pending, result: dict[str, Any], warning: str = "") -> None:
             said,
             result.get("comment"),
             DEFERRED.format(names=entry.deferral.told),
+            entry.not_secured,
             warning,
         ),
         "duration": done.get("duration", 0) + result.get("duration", 0),
@@ -105,6 +114,43 @@ def settle_unfinished(entry: Pending, err: Exception) -> None:
             UNFINISHED.format(names=names, error=err),
         ),
     )
+
+
+def judge(entry: Pending, ret: dict[str, Any], installed: Mapping[str, str]) -> None:
+    """Have a result fail if what it had said about the packages has not come true."""
+    wrong = {}
+    for name, change in entry.deferral.changes.items():
+        now = installed.get(name, "")
+        # A pattern, or nothing at all, if the package manager could not say.
+        unknown = "*" in change.new or not (change.old or change.new)
+        if not unknown and now != change.new:
+            wrong[name] = f"{name} is {now or 'not installed'}, not {change.new or 'removed'}"
+    if wrong and ret.get("result") is not False:
+        told = NOT_COME.format(names=listed(wrong), versions="; ".join(wrong.values()))
+        ret.update(result=False, comment=join_comments(ret.get("comment"), told))
+
+
+def tell_reacted(entry: Pending) -> None:
+    """Have a deferred state that has failed name those that took its prediction for a change."""
+    low, level = entry.low, entry.level
+    names = (low["__id__"], low["name"])
+
+    def reacted(chunk: Mapping[str, Any]) -> bool:
+        if level.results.get(salt.state._gen_tag(chunk), {}).get("__state_ran__") is False:
+            return False
+        wanted = (
+            pair
+            for key in _REACTING
+            for each in chunk.get(key) or ()
+            if isinstance(each, Mapping)
+            for pair in each.items()
+        )
+        return any(kind in (low["state"], "id") and name in names for kind, name in wanted)
+
+    found = listed({str(chunk["__id__"]) for chunk in level.chunks if reacted(chunk)})
+    if entry.deferral.changes and found:
+        told = REACTED.format(states=found)
+        entry.placeholder["comment"] = join_comments(entry.placeholder.get("comment"), told)
 
 
 def report(entry: Pending, outermost: Level) -> None:

@@ -13,6 +13,7 @@ from .of_thread import local
 
 if TYPE_CHECKING:
     from ..core.packages.request import Change, Request
+    from .secured import Secured
 
 
 class Deferral(BaseException):
@@ -30,6 +31,7 @@ class Deferral(BaseException):
         *,
         along: frozenset[str] = frozenset(),
         follows: bool = False,
+        exact: bool = False,
     ) -> None:
         super().__init__("the minion's own packages change at the end of the run")
         self.changes = dict(changes)
@@ -41,6 +43,8 @@ class Deferral(BaseException):
         self.along = along
         # Whether it waits because of an earlier one. Then its call has not been reached yet.
         self.follows = follows
+        # Whether the request is all that the call installs, and no lock keeps it from that.
+        self.exact = exact
 
     @property
     def told(self) -> str:
@@ -125,6 +129,10 @@ class Pending:
     # The result of the state until the end of the run.
     placeholder: dict[str, Any]
     memo: Memo | None = None
+    # The package files that were taken for it at its position.
+    secured: Secured | None = None
+    # Why they could not be taken, and what that means.
+    not_secured: str = ""
     # Whether the placeholder has the real result.
     settled: bool = False
 
@@ -149,6 +157,8 @@ class Run:
     remote: bool = False
     # The packages that an upgrade of everything leaves alone at the moment.
     excluded: frozenset[str] = frozenset()
+    # The package files for the deferred state that is being called at the end.
+    secured: Secured | None = None
     # For the current ``module.run``.
     memo: Memo | None = None
     # Whether functions around the nested run would be called again if this one were suspended.

@@ -127,11 +127,11 @@ def test_removal(minion, function):
 def test_uptodate_updates_everything_else_where_it_stands(minion):
     # What needs the new minion cannot be updated without it, so it is deferred as well.
     results = minion.apply(around({"pkg.uptodate": []}))
-    assert minion.journal("note", "upgrade") == [
+    assert minion.journal("note", "upgrade", "install") == [
         ("note", "first"),
         ("upgrade", "nano", "vim"),
         ("note", "last"),
-        ("upgrade", "plugin", "salt-common", "salt-minion"),
+        ("install", "plugin", "salt-common", "salt-minion"),
     ]
     assert results["own"]["result"] is True
     assert set(results["own"]["changes"]) == {*UPDATED, "nano", "vim", "plugin"}
@@ -139,10 +139,10 @@ def test_uptodate_updates_everything_else_where_it_stands(minion):
 
 def test_a_whole_distribution_that_needs_it_is_changed_at_the_end(minion):
     results = minion.apply(around({"pkg.uptodate": [{"dist_upgrade": True}]}))
-    assert minion.journal("note", "upgrade") == [
+    assert minion.journal("note", "upgrade", "install") == [
         ("note", "first"),
         ("note", "last"),
-        ("upgrade", "nano", "plugin", "salt-common", "salt-minion", "vim"),
+        ("install", "nano", "plugin", "salt-common", "salt-minion", "vim"),
     ]
     assert results["own"]["result"] is True
 
@@ -161,22 +161,22 @@ class TestWithoutAWayToKeepPackages:
             installed={k: v for k, v in minion.database.installed.items() if k != "plugin"}
         )
         results = minion.apply(around({"pkg.uptodate": [{"fromrepo": "testing"}]}))
-        assert minion.journal("note", "upgrade") == [
+        assert minion.journal("note", "upgrade", "install") == [
             ("note", "first"),
             ("upgrade", "nano", "vim"),
             ("note", "last"),
-            ("upgrade", "salt-common", "salt-minion"),
+            ("install", "salt-common", "salt-minion"),
         ]
         assert {request.release for request in minion.manager.simulated} == {"testing"}
         assert set(results["own"]["changes"]) == {*UPDATED, "nano", "vim"}
 
     def test_uptodate_defers_what_pulls_it_along(self, minion):
         minion.apply(around({"pkg.uptodate": []}))
-        assert minion.journal("note", "upgrade") == [
+        assert minion.journal("note", "upgrade", "install") == [
             ("note", "first"),
             ("upgrade", "nano", "vim"),
             ("note", "last"),
-            ("upgrade", "plugin", "salt-common", "salt-minion"),
+            ("install", "plugin", "salt-common", "salt-minion"),
         ]
 
 

@@ -24,7 +24,7 @@ from .apt_output import (
 )
 from .apt_sources import trusting
 from .choice import choose, is_series, of_series, on_offer
-from .files import store_file, verify_files, writing_packages
+from .files import store_file, take_files, verify_files, writing_packages
 from .manager import Snapshots
 from .request import Action, Change, File, Request
 from .secured import from_cache, secure_installed
@@ -44,6 +44,9 @@ _ARCHIVES = "/var/cache/apt/archives"
 _LOCK_FILES = ("/var/lib/dpkg/lock-frontend", "/var/lib/dpkg/lock")
 _ON = re.compile(r'^(?P<name>\S+) "(?:1|yes|true|with|on|enable)";$', re.M | re.I)
 _CONFOLD = "Dpkg::Options::=--force-confold"
+_SIMULATE = ("apt-get", "--simulate", "--quiet", "-o", "Debug::NoLocking=true")
+_INSTALL = ("--allow-downgrades", "--allow-change-held-packages", "install", "--")
+_TRY_OUT = (*_SIMULATE, *_INSTALL)
 _NO_QUESTIONS = {"DEBIAN_FRONTEND": "noninteractive"}
 _INSTALLED_FORMAT = r"${Package}\t${Version}\t${db:Status-Abbrev}\n"
 _STATUS_FORMAT = r"${Package}\t${db:Status-Abbrev}\n"
@@ -124,11 +127,11 @@ class Apt:
     def simulate(self, request: Request) -> dict[str, Change]:
         if request.files:
             return self._simulate_files(request)
-        argv = ["apt-get", "--simulate", "--quiet", "-o", "Debug::NoLocking=true"]
+        argv = list(_SIMULATE)
         if request.release:
             argv.append(f"--target-release={request.release}")
         if request.action is Action.INSTALL:
-            argv += ["--allow-downgrades", "--allow-change-held-packages", "install", "--"]
+            argv += _INSTALL
             argv += [f"{name}={version}" if version else name for name, version in request.targets]
         elif request.action is Action.UPGRADE:
             argv.append("dist-upgrade" if request.full else "upgrade")
@@ -178,12 +181,7 @@ class Apt:
 
     def download(self, targets: Mapping[str, str], directory: str) -> list[File]:
         changes = self.simulate(Request(action=Action.INSTALL, targets=tuple(targets.items())))
-        removed = sorted(name for name, change in changes.items() if not change.new)
-        if removed:
-            raise SafeUpdateError(
-                f"the update would remove {', '.join(removed)}. Nothing was changed: choose "
-                "another version, or remove it first"
-            )
+        _refuse_removals(changes)
         with writing_packages(directory):
             return self._fetch({name: change.new for name, change in changes.items()}, directory)
 
@@ -206,6 +204,18 @@ class Apt:
                     "Nothing was changed: run apt-get update and try again"
                 )
             return [store_file(found[item], directory, *item) for item in versions.items()]
+
+    def take(self, paths: Iterable[str], directory: str) -> list[File]:
+        files = take_files(paths, directory, self._show)
+        if not files:
+            return []
+        result = self._run((*_TRY_OUT, *(each.path for each in files)), timeout=_SIMULATE_TIMEOUT)
+        changes = parse_simulation(result.stdout)
+        _refuse_removals(changes)
+        there = {each.package for each in files}
+        rest = {name: change.new for name, change in changes.items() if name not in there}
+        with writing_packages(directory):
+            return [*files, *self._fetch(rest, directory)]
 
     def verify(self, files: Sequence[File]) -> None:
         verify_files(files, self._show)
@@ -250,6 +260,9 @@ class Apt:
 
     def secure(self, packages: Sequence[str], directory: str) -> list[File]:
         return secure_installed(packages, self.installed(packages), directory, self._copy)
+
+    def secure_ahead(self, packages: Sequence[str], directory: str) -> None:
+        """Do nothing: what is installed can be packed again at any time."""
 
     def needs_to_secure(self, packages: Sequence[str]) -> int:
         return sum(self._size_of_copy(*each) for each in sorted(self.installed(packages).items()))
@@ -398,6 +411,16 @@ class Apt:
     def without(self, packages: Sequence[str], directory: str) -> Mapping[str, str] | None:
         """Pin the packages in a preferences file that only processes with this environment read."""
         return apt_pins.without(packages, directory, self._preferences, self._run)
+
+
+def _refuse_removals(changes: Mapping[str, Change]) -> None:
+    """Raise SafeUpdateError if a package would be removed."""
+    removed = sorted(name for name, change in changes.items() if not change.new)
+    if removed:
+        raise SafeUpdateError(
+            f"the update would remove {', '.join(removed)}. Nothing was changed: choose "
+            "another version, or remove it first"
+        )
 
 
 def _spellings(paths: Iterable[str]) -> list[str]:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
+import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import IO
 
@@ -62,6 +64,17 @@ def store_file(source: str, directory: str, name: str, version: str) -> File:
     os.replace(source, path)
     sync_directory(directory)
     return File(name, version, path, _package_digest(path))
+
+
+def take_files(paths: Iterable[str], directory: str, show: Show) -> list[File]:
+    """Copy package files into *directory*, durably; *show* reads name and version from one."""
+    with writing_packages(directory):
+        found = []
+        for path in paths:
+            place = tempfile.mkdtemp(prefix="file-", dir=directory)
+            copy = shutil.copy(path, place)
+            found.append(store_file(copy, place, *show(copy)))
+        return found
 
 
 @contextmanager

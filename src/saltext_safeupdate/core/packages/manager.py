@@ -139,7 +139,7 @@ class Slots(Installer, Protocol):
 
 class Offers(Protocol):
     """
-    Asks the repositories and the package database.
+    Asks the repositories, the package database and package files.
 
     Only ``refresh`` changes something: the index of the repositories.
     """
@@ -154,6 +154,22 @@ class Offers(Protocol):
 
     def candidates(self, packages: Iterable[str]) -> dict[str, list[str]]:
         """Return the versions of each package that are on offer, the newest first."""
+        ...
+
+    def take(self, paths: Iterable[str], directory: str) -> list[File]:
+        """
+        Copy package files into *directory*.
+
+        Raise SafeUpdateError if what is installed and the files are not all that they need.
+        """
+        ...
+
+    def secure_ahead(self, packages: Sequence[str], directory: str) -> None:
+        """
+        Fetch what a later :meth:`Installer.secure` in this process might ask a repository for.
+
+        It finds the copies in *directory*. Raise SafeUpdateError if there is no way to get one.
+        """
         ...
 
     def signature_policy(self) -> str | None:

@@ -13,7 +13,7 @@ from ..errors import CommandError, InputError, SafeUpdateError, VerificationErro
 from ..host.command import Run
 from . import busy
 from .choice import choose, on_offer
-from .files import store_file, verify_files, writing_packages
+from .files import store_file, take_files, verify_files, writing_packages
 from .manager import Snapshots
 from .request import Action, Change, File, Request
 from .rpm_files import is_altered, remove_strays
@@ -210,6 +210,14 @@ class Rpm(ABC):
                 )
             return [store_file(path, directory, *item) for item, path in found.items()]
 
+    def take(self, paths: Iterable[str], directory: str) -> list[File]:
+        files = take_files(paths, directory, self._show)
+        if files:
+            # A front end would fetch what they need beyond that.
+            test = (*UPGRADE, "--test", "--", *(file.path for file in files))
+            self._run(test, timeout=_QUERY_TIMEOUT)
+        return files
+
     def verify(self, files: Sequence[File]) -> None:
         verify_files(files, self._show)
 
@@ -252,6 +260,10 @@ class Rpm(ABC):
 
     def secure(self, packages: Sequence[str], directory: str) -> list[File]:
         return secure_installed(packages, self.installed(packages), directory, self._copy)
+
+    def secure_ahead(self, packages: Sequence[str], directory: str) -> None:
+        self.secure(packages, directory)
+        self.caches = (*self.caches, directory)
 
     def needs_to_secure(self, packages: Sequence[str]) -> int:
         names = sorted(self.installed(packages))

@@ -1,0 +1,165 @@
+"""
+The packages that a deferred change needs are taken at the position of its state.
+
+The package manager resolves and downloads it there, by its settings, repositories and locks of that
+moment. The end of the run installs these files and asks no repository, whatever other states have
+changed meanwhile.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import tempfile
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from ..core.errors import SafeUpdateError
+from ..core.frozen import frozen
+from ..core.host import processes, room
+from ..core.packages.request import REMOVALS, Action, File, Request
+from ..this_host import Host
+from .chunks import named_packages
+from .runs import Deferral
+
+if TYPE_CHECKING:
+    from ..core.packages.manager import PackageManager
+
+log = logging.getLogger(__name__)
+
+_NO_ROOM = (
+    "There is no room to download {names} for the end of the run, and to keep what is installed "
+    "for the way back: {short}, and run it again. Nothing was changed."
+)
+# State functions of which only the packages and their versions count at the end of the run.
+_STATES = ("installed", "latest", "uptodate")
+_INSTALLING = (Action.INSTALL, Action.UPGRADE)
+
+
+class NoRoomError(SafeUpdateError):
+    """The disk is too full for the change."""
+
+
+@frozen
+class Secured:
+    """The package files of one deferred change."""
+
+    manager: PackageManager
+    files: tuple[File, ...]
+
+    @property
+    def versions(self) -> dict[str, str]:
+        return {file.package: file.version for file in self.files}
+
+    def is_meant_by(self, request: Request | None) -> bool:
+        """Tell whether a call at the end of the run is the one that these files are for."""
+        if request is None or request.action not in _INSTALLING:
+            return False
+        return bool(
+            request.action is Action.UPGRADE
+            or request.files
+            or request.names.intersection(self.versions)
+        )
+
+    def install(self) -> dict[str, dict[str, str]]:
+        """Install them; return what has changed, as Salt's modules do. Raises SafeUpdateError."""
+        before = self.manager.installed(self.versions)
+        self.manager.install(self.files)
+        after = self.manager.installed(self.versions)
+        return {
+            name: {"old": before.get(name, ""), "new": version}
+            for name, version in after.items()
+            if version != before.get(name)
+        }
+
+    def state(self, low: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the state that asks for exactly these versions, without a question to anybody."""
+        if low["state"] != "pkg" or low["fun"] not in _STATES:
+            return dict(low)
+        named = named_packages(low) & self.versions.keys()
+        exact = {name: self.versions[name] for name in sorted(named or self.versions)}
+        left_out = ("version", "sources", "fromrepo")
+        return {
+            **{key: value for key, value in low.items() if key not in left_out},
+            "fun": "installed",
+            "pkgs": [{name: version} for name, version in exact.items()],
+            "refresh": False,
+            "ignore_epoch": True,
+            "skip_suggestions": True,
+        }
+
+
+class Securing:
+    """Takes what deferred changes need, into a directory that only this process uses."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+
+    @property
+    def _root(self) -> str:
+        return os.path.join(self._host.settings.state_dir, "deferred")
+
+    def secure(self, deferral: Deferral) -> Secured | None:
+        """
+        Return what the change needs; None if it needs nothing.
+
+        Raise NoRoomError if the disk is too full, or another SafeUpdateError if it cannot be taken.
+        """
+        request = deferral.request
+        if request is None or request.action in REMOVALS:
+            return None
+        manager = self._host.known_manager()
+        if self._host.activation.by_boot or not deferral.exact:
+            raise SafeUpdateError("only the call itself says what it installs")
+        targets = {} if request.files else self._targets(manager, request, deferral)
+        self._refuse_without_room(manager, request.files, targets)
+        os.makedirs(self._root, mode=0o700, exist_ok=True)
+        self.tidy()
+        who = processes.identity(os.getpid())
+        place = tempfile.mkdtemp(prefix=f"{who} ", dir=self._root)
+        files = list(manager.take(request.files, place))
+        if targets:
+            files += manager.download(targets, place)
+        manager.verify(files)
+        self._secure_way_back(manager, place)
+        if not files:
+            raise SafeUpdateError("it is what is installed now")
+        return Secured(manager=manager, files=tuple(files))
+
+    def _secure_way_back(self, manager: PackageManager, place: str) -> None:
+        try:
+            manager.secure_ahead(sorted(manager.installed(self._host.own().names)), place)
+        except SafeUpdateError as err:
+            # The transaction meets the same, and warns of it.
+            log.info("safeupdate: %s", err)
+
+    def _targets(
+        self, manager: PackageManager, request: Request, deferral: Deferral
+    ) -> dict[str, str]:
+        targets = tuple(each for each in request.targets if each[0] in deferral.names)
+        found = manager.simulate(replace(request, targets=targets))
+        removed = sorted(name for name, change in found.items() if not change.new)
+        if removed:
+            raise SafeUpdateError(f"it would remove {', '.join(removed)}")
+        return {name: change.new for name, change in found.items()}
+
+    def _refuse_without_room(
+        self, manager: PackageManager, paths: Iterable[str], targets: Mapping[str, str]
+    ) -> None:
+        own = sorted(self._host.own().names)
+        wanted = manager.needs(targets) + manager.needs_to_secure(own)
+        # A copy of each file, and at least as much when it is unpacked.
+        wanted += sum(2 * os.path.getsize(path) for path in paths if os.path.exists(path))
+        short = room.shortage(self._host.settings.state_dir, wanted)
+        if short:
+            raise NoRoomError(_NO_ROOM.format(names=", ".join(sorted(targets) or own), short=short))
+
+    def tidy(self, *, ended: bool = False) -> None:
+        """Remove what processes have left that are gone; and ours when the run has *ended*."""
+        ours = processes.identity(os.getpid())
+        for name in os.listdir(self._root) if os.path.isdir(self._root) else ():
+            who = name.partition(" ")[0]
+            if not processes.alive(who) or (ended and who == ours):
+                shutil.rmtree(os.path.join(self._root, name), ignore_errors=True)

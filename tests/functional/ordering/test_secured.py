@@ -1,0 +1,99 @@
+"""
+A deferred change gets what the package manager resolved at its position, or it fails.
+
+What becomes of real repositories, files and locks behind the position: tests/lab/test_update.py.
+"""
+
+import sys
+
+import pytest
+
+LATEST = {"pkg.latest": [{"name": "salt-minion"}]}
+_LATER = """
+import json
+with open({path!r}) as file:
+    data = json.load(file)
+data["available"]["salt-minion"] = {versions}
+with open({path!r}, "w") as file:
+    json.dump(data, file)
+"""
+
+
+def later(minion, versions):
+    """Return a state after which the repository offers something else."""
+    script = minion.path / "later.py"
+    script.write_text(_LATER.format(path=str(minion.database.path), versions=versions))
+    return {"cmd.run": [{"name": f"{sys.executable} {script}"}]}
+
+
+def run(minion, state, versions, **more):
+    return minion.apply({"minion": state, **more, "later": later(minion, versions)})
+
+
+STATES = {
+    "latest": LATEST,
+    "installed": {"pkg.installed": [{"name": "salt-minion"}, {"version": "2"}]},
+    "uptodate": {"pkg.uptodate": []},
+    "module": {"module.run": [{"pkg.install": [{"name": "salt-minion"}]}]},
+    "own state": {"acts.install": [{"name": "salt-minion"}]},
+}
+OFFERS = {
+    "gone": {"1": {"salt-common": "1"}},
+    "newer": {"1": {}, "2": {"salt-common": "2"}, "3": {"salt-common": "2"}},
+}
+
+
+@pytest.mark.parametrize("offers", OFFERS)
+@pytest.mark.parametrize("state", STATES)
+def test_it_installs_what_was_on_offer_at_the_position(minion, state, offers):
+    results = run(minion, STATES[state], OFFERS[offers])
+    assert results["later"]["result"] is True
+    assert results["minion"]["result"] is True, results["minion"]
+    assert "salt-minion" in str(results["minion"]["changes"])
+    assert minion.database.installed["salt-minion"] == "2"
+    assert minion.record().phase.value == "committed"
+    assert not list((minion.path / "state" / "deferred").iterdir())
+
+
+def test_what_was_on_offer_before_does_not_count(minion):
+    results = minion.apply({"before": later(minion, OFFERS["newer"]), "minion": LATEST})
+    assert results["minion"]["changes"]["salt-minion"] == {"old": "1", "new": "3"}
+
+
+def test_a_prediction_that_does_not_come_true_is_a_failure(minion):
+    minion.manager.online = False
+    note = {"note.that": [{"onchanges": [{"pkg": "minion"}]}]}
+    results = run(minion, LATEST, OFFERS["gone"], reacts=note, other={"note.that": []})
+    result = results["minion"]
+    assert result["result"] is False
+    assert "salt-minion is 1, not 2" in result["comment"]
+    assert "could not be taken here" in result["comment"]
+    assert "change that did not come: reacts." in result["comment"]
+    assert minion.record().phase.value == "failed"
+    assert "salt-minion is 1, not 2" in minion.record().reason
+
+
+def test_it_comes_true_if_what_could_not_be_taken_stays(minion):
+    minion.manager.online = False
+    results = minion.apply({"minion": LATEST})
+    assert results["minion"]["result"] is True
+    assert "have to stay as they are until the end" in results["minion"]["comment"]
+
+
+def test_a_disk_too_full_is_said_at_the_position(minion, monkeypatch):
+    monkeypatch.setattr(minion.manager, "needs", lambda what: 1 << 60)
+    note = {"note.that": [{"require": [{"pkg": "minion"}]}]}
+    results = minion.apply({"minion": LATEST, "next": note})
+    assert results["minion"]["result"] is False
+    assert "There is no room to download" in results["minion"]["comment"]
+    assert results["next"]["result"] is False
+    assert minion.record() is None
+
+
+def test_a_lock_that_the_call_does_not_lift_is_left_to_salt(minion, monkeypatch):
+    """Only the module for apt lifts locks by itself; the fake one stands for the others."""
+    minion.database.update(locked=["salt-minion"])
+    taken = []
+    monkeypatch.setattr(minion.manager, "download", lambda *args: taken.append(args))
+    minion.apply({"minion": LATEST})
+    assert taken == []
