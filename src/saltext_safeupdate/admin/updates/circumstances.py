@@ -20,6 +20,7 @@ from ...core.prepare.findings import LOOK_AGAIN, Circumstances, Finding, other_u
 from ...core.prepare.removed_modules import Use
 from ...core.prepare.resolution import Resolved
 from ...core.prepare.staging import Staging
+from ...core.prepare.upgrade_steps import Steps
 from ...this_host import Host
 from ..status import facts
 
@@ -80,6 +81,7 @@ def findings(
             other_minions_policy=settings.other_minions,
             too_old=too_old,
             marks=marks.foreign(manager.marks),
+            steps=Steps(settings.steps_dir, host.store).cannot_run(resolved.steps),
             hold=settings.hold,
             obstacle=host.services.obstacle(settings.service),
             no_slots=None,

@@ -159,6 +159,7 @@ def findings(host: Host, functions: Functions, wanted: Wanted) -> list[Finding]:
             uses=uses,
             extensions_policy=settings.extensions,
             too_old=too_old,
+            steps=Steps(settings.steps_dir, host.store).cannot_run(resolved.steps),
             hold=settings.hold,
             obstacle=host.services.obstacle(settings.service),
             no_slots=slots.why_not(host),

@@ -80,7 +80,8 @@ class Circumstances:
     along. *obstacle* is why the minion could not be restarted on this host; empty if it could.
     *no_slots* is why it cannot run from slots, and how to fix that; None if it can, or is not to.
     *too_old* says that this extension does not know the target, as :mod:`.known` does. *marks* are
-    files that the scripts of the packages must not find, by :mod:`.marks`. *hold* is why rollouts
+    files that the scripts of the packages must not find, by :mod:`.marks`. *steps* is
+    where upgrade steps are that cannot run. *hold* is why rollouts
     leave this minion alone; empty if they do not.
     """
 
@@ -112,6 +113,7 @@ class Circumstances:
     no_slots: Told | None = None
     too_old: Told | None = None
     marks: Sequence[Told] = ()
+    steps: Sequence[Told] = ()
     hold: str = ""
 
 
@@ -394,6 +396,7 @@ CHECKS: dict[str, Check] = {
         "extension-too-old", lambda known: [known.too_old] if known.too_old else [], blocking=True
     ),
     "foreign-mark": _noted("foreign-mark", lambda known: known.marks, blocking=True),
+    "steps-noexec": _noted("steps-noexec", lambda known: known.steps, blocking=True),
     "no-restart": _restart,
     "no-slots": _slots,
     "disk-space": _disk_space,

@@ -18,12 +18,16 @@ from typing import NamedTuple
 
 from ..errors import VerificationError
 from ..host.files import sync_directory, write_atomic
+from ..host.room import Statvfs
 from ..packages.files import digest
 from ..record.facts import STEPS_BEGUN, STEPS_SINCE, STEPS_TAKEN
 from ..record.store import Store
 from ..record.typed import Fact
 from . import versions
+from .beside import Told
 
+# The setting for the host's own steps, and the one for those that were fetched.
+_SETTINGS = ("'safeupdate:steps_dir'", "'safeupdate:state_dir'")
 BEFORE, REVERT = ".before", ".revert"
 # A version and, if there is one, a name. Files that editors and package managers leave do not
 # count.
@@ -151,6 +155,24 @@ class Steps:
         found = {name: digest(os.path.join(self._fetched, name)) for name in wanted}
         self._store.set_fact(_FETCHED, found)
 
+    def cannot_run(self, names: Iterable[str], statvfs: Statvfs = os.statvfs) -> list[Told]:
+        """Return where programs are that the kernel does not run, and what to do."""
+        places = self._places()
+        mounted = {
+            place
+            for place in {places[name] for name in names if name in places}
+            if statvfs(place).f_flag & os.ST_NOEXEC
+        }
+        return [
+            (
+                f"The upgrade steps of this update are in {place}, whose file system is mounted "
+                "noexec: they cannot run.",
+                "Mount it with exec, or set "
+                f"{_SETTINGS[place == self._fetched]} to a directory on another file system.",
+            )
+            for place in sorted(mounted)
+        ]
+
     def verify(self) -> None:
         """Raise VerificationError if a fetched step is not what it was."""
         for name, wanted in self._known().items():
@@ -209,7 +231,8 @@ def _names(directory: str) -> list[str]:
 
 def _is_program(path: str) -> bool:
     # A directory is executable, too.
-    return os.path.isfile(path) and os.access(path, os.X_OK)
+    # On a file system that is mounted noexec, nobody may execute it; it is a step nevertheless.
+    return os.path.isfile(path) and bool(os.stat(path).st_mode & 0o111)
 
 
 def _sorted_by(version: str) -> list[tuple[bool, int, str]]:

@@ -98,6 +98,25 @@ def test_there_may_be_none(directory):
     assert _due(directory, OLD, {}) == []
 
 
+def test_what_the_kernel_would_not_run_is_told_before(directory, monkeypatch):
+    """On such a file system not even root may execute what has the permission."""
+    _have(directory, "3007-own", "3009-later")
+    monkeypatch.setattr(os, "access", lambda path, mode: mode != os.X_OK)
+    assert _due(directory) == ["3007-own"]
+    asked = []
+
+    def statvfs(place):
+        asked.append(place)
+        return os.statvfs_result((4096, 4096, 1, 1, 1, 1, 1, 1, os.ST_NOEXEC, 255))
+
+    ((problem, fix),) = _steps(directory).cannot_run(["3007-own"], statvfs)
+    assert f"{directory}, whose file system is mounted noexec" in problem
+    assert "'safeupdate:steps_dir'" in fix
+    assert asked == [str(directory)]
+    assert _steps(directory).cannot_run(["3007-own"]) == []
+    assert _steps(directory).cannot_run([], statvfs) == []
+
+
 class TestSince:
     """A version that is the minion's, and no update's."""
 
