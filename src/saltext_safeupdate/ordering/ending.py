@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 import salt.state
@@ -50,7 +50,7 @@ class Ending:
             try:
                 self._carry_out(run, outermost)
             finally:
-                self._packages().securing.tidy(ended=True)
+                _drop(run.pending)
             failed = {id(entry.level): entry.level for entry in run.pending if _has_failed(entry)}
             for level in failed.values():
                 _react_to_failures(level)
@@ -145,6 +145,7 @@ def abort(run: Run, level: Level) -> None:
     for entry in run.pending[level.first :]:
         entry.placeholder.pop(parallel.MARKER, None)
         results.settle_aborted(entry)
+    _drop(run.pending[level.first :])
     del run.pending[level.first :]
 
 
@@ -162,6 +163,13 @@ def fail(run: Run, level: Level, err: Exception) -> None:
         said = f"The minion may not restart by itself: {err}. Restart it."
         for ret in run.restarted:
             ret.update(result=False, comment=join_comments(ret.get("comment"), said))
+
+
+def _drop(pending: Iterable[Pending]) -> None:
+    """Remove the files that were taken for deferred states."""
+    for entry in pending:
+        if entry.secured is not None:
+            entry.secured.drop()
 
 
 def _has_failed(entry: Pending) -> bool:

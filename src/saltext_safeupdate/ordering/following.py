@@ -186,7 +186,8 @@ class Following:
             if request.action in REMOVALS:
                 why = self._why_not_removed(request, pending, back)
             elif entry.deferral.follows or back.intersection(changes):
-                why = self._why_not_installed(request, changes, back)
+                taken = entry.secured is not None
+                why = self._why_not_installed(request, changes, frozenset() if taken else back)
             else:
                 continue
             if why:

@@ -147,6 +147,7 @@ def fail(level: Level, err: Exception) -> None:
 
 def _pending(ret: dict[str, Any], found: Mapping[str, Any], level: Level) -> Pending:
     changes = {name: Change(*change) for name, change in found["changes"].items()}
+    installs = any(change.new for change in changes.values())
     return Pending(
         state=level.owner,
         low=for_the_end(salt.payload.loads(found["low"])),
@@ -154,6 +155,8 @@ def _pending(ret: dict[str, Any], found: Mapping[str, Any], level: Level) -> Pen
         deferral=Deferral(changes, frozenset(found["names"])),
         done_at_once=None,
         placeholder=ret,
+        # Its process has ended, and another one carries it out.
+        not_secured=results.NOT_SECURED.format(why="it ran in parallel") if installs else "",
     )
 
 

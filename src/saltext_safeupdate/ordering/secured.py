@@ -47,6 +47,7 @@ class Secured:
     """The package files of one deferred change."""
 
     manager: PackageManager
+    place: str
     files: tuple[File, ...]
 
     @property
@@ -74,9 +75,14 @@ class Secured:
             if version != before.get(name)
         }
 
+    def drop(self) -> None:
+        """Remove the files. Idempotent."""
+        shutil.rmtree(self.place, ignore_errors=True)
+
     def state(self, low: Mapping[str, Any]) -> dict[str, Any]:
         """Return the state that asks for exactly these versions, without a question to anybody."""
-        if low["state"] != "pkg" or low["fun"] not in _STATES:
+        fun = low.get("sfun") if low["fun"] == "mod_watch" else low["fun"]
+        if low["state"] != "pkg" or fun not in _STATES:
             return dict(low)
         named = named_packages(low) & self.versions.keys()
         exact = {name: self.versions[name] for name in sorted(named or self.versions)}
@@ -92,7 +98,7 @@ class Secured:
 
 
 class Securing:
-    """Takes what deferred changes need, into a directory that only this process uses."""
+    """Takes what deferred changes need, each into a directory of its own."""
 
     def __init__(self, host: Host) -> None:
         self._host = host
@@ -119,14 +125,18 @@ class Securing:
         self.tidy()
         who = processes.identity(os.getpid())
         place = tempfile.mkdtemp(prefix=f"{who} ", dir=self._root)
-        files = list(manager.take(request.files, place))
-        if targets:
-            files += manager.download(targets, place)
-        manager.verify(files)
-        self._secure_way_back(manager, place)
-        if not files:
-            raise SafeUpdateError("it is what is installed now")
-        return Secured(manager=manager, files=tuple(files))
+        try:
+            files = list(manager.take(request.files, place))
+            if targets:
+                files += manager.download(targets, place)
+            if not files:
+                raise SafeUpdateError("it is what is installed now")
+            manager.verify(files)
+            self._secure_way_back(manager, place)
+        except BaseException:
+            shutil.rmtree(place, ignore_errors=True)
+            raise
+        return Secured(manager=manager, place=place, files=tuple(files))
 
     def _secure_way_back(self, manager: PackageManager, place: str) -> None:
         try:
@@ -156,10 +166,8 @@ class Securing:
         if short:
             raise NoRoomError(_NO_ROOM.format(names=", ".join(sorted(targets) or own), short=short))
 
-    def tidy(self, *, ended: bool = False) -> None:
-        """Remove what processes have left that are gone; and ours when the run has *ended*."""
-        ours = processes.identity(os.getpid())
+    def tidy(self) -> None:
+        """Remove what processes have left that are gone."""
         for name in os.listdir(self._root) if os.path.isdir(self._root) else ():
-            who = name.partition(" ")[0]
-            if not processes.alive(who) or (ended and who == ours):
+            if not processes.alive(name.partition(" ")[0]):
                 shutil.rmtree(os.path.join(self._root, name), ignore_errors=True)

@@ -97,3 +97,19 @@ def test_a_lock_that_the_call_does_not_lift_is_left_to_salt(minion, monkeypatch)
     monkeypatch.setattr(minion.manager, "download", lambda *args: taken.append(args))
     minion.apply({"minion": LATEST})
     assert taken == []
+
+
+def test_what_is_removed_and_installed_comes_from_its_position(minion):
+    gone = {"pkg.removed": [{"name": "salt-minion"}]}
+    results = minion.apply({"gone": gone, "minion": LATEST, "later": later(minion, OFFERS["gone"])})
+    assert (results["gone"]["result"], results["minion"]["result"]) == (True, True), results
+    assert minion.database.installed["salt-minion"] == "2"
+    assert minion.record().phase.value == "committed"
+
+
+def test_a_run_that_is_aborted_leaves_no_files(minion):
+    results = minion.apply(
+        {"minion": LATEST, "bad": {"note.that": [{"result": False}, {"failhard": True}]}}
+    )
+    assert "aborted" in results["minion"]["comment"]
+    assert not list((minion.path / "state" / "deferred").iterdir())
