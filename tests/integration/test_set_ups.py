@@ -26,6 +26,7 @@ from saltext_safeupdate.core.generations.generation import Report
 from saltext_safeupdate.core.generations.table import Generations
 from saltext_safeupdate.core.host import locks, processes
 from saltext_safeupdate.core.jobs.ledger import Ledger
+from saltext_safeupdate.core.record.facts import PENDING_KEY
 from saltext_safeupdate.core.record.store import Store
 from saltext_safeupdate.core.supervisor import probe
 from saltext_safeupdate.core.supervisor.verdict import Verdict
@@ -624,6 +625,22 @@ def test_code_that_somebody_replaces_below_a_minion_is_told(masters, begin):
     wait_for(lambda: "replaced on the disk" in minion.log(), "the line in the log")
     assert master.call(minion, "cmd.run", minion.noting("works"), *SHELL) == ""
     assert minion.notes("works") == 1
+
+
+def test_a_key_that_waits_to_be_accepted_is_no_fault_of_the_minion(tmp_path_factory, begin):
+    """As after a new ID, a new key, or a key that somebody has deleted on the master."""
+    master = RealMaster(tmp_path_factory.mktemp("a"), auto_accept=False)
+    keys = Path(master.opts["pki_dir"])
+    with closing(master):
+        minion = begin(SetUp({"acceptance_wait_time": 1}), master)
+        minion.start(startup_states="")
+        with supervised(minion, timeout=60) as context:
+            verdict, reason, _ = judged(context, heard=True)
+            assert verdict is Verdict.UNPROVEN, reason
+            assert f"'salt-key -a {minion.id}'" in reason
+            (keys / "minions_pre" / minion.id).rename(keys / "minions" / minion.id)
+            wait_for(lambda: context.store.fact(PENDING_KEY) is None, "its key to be accepted")
+            assert judged(context, heard=True).verdict is Verdict.WELL, minion.log()
 
 
 @pytest.mark.soak

@@ -9,12 +9,14 @@ from typing import Any
 
 import pytest
 
+from devtools import as_packaged
 from devtools.command import ToolError
 from devtools.lab.container import Lab
 from devtools.lab.recipes import FAULT_FILE
 from tests.lab.engine import EngineScene, skipped
 from tests.lab.handover import FLAG, UNTIL_FLAG, HandoverScene
 from tests.lab.jobs import WORK, Publishing
+from tests.lab.scene import TELLS
 from tests.lab.test_engine_rollback import FAULTS
 
 FAULTY = "3008.3+faulty"
@@ -34,7 +36,18 @@ HIGHSTATE = (
 
 
 class UpdateScene(HandoverScene, EngineScene):
-    """A minion that is updated while jobs run."""
+    """A minion that is updated while jobs run. Its master accepts only keys that it is told to."""
+
+    def __init__(self, lab: Lab, site: Path, *versions: str, **settings: Any) -> None:
+        signs = {**TELLS, "auto_accept": False}
+        super().__init__(lab, site, *versions, master_config=signs, **settings)
+        self.accept(self.name)
+
+    def accept(self, name: str) -> None:
+        """Have the master accept the key of that minion."""
+        asked = self.master.dir / "pki" / "minions_autosign"
+        as_packaged.give(asked)
+        (asked / name).touch()
 
 
 class Pings(Publishing):
@@ -191,6 +204,43 @@ def test_a_highstate_that_updates_the_minion_waits_for_no_job(
 def test_an_update_waits_for_no_job_and_ends_none(scene: UpdateScene, long_job: str) -> None:
     version = other(scene)
     goes_unnoticed(scene, long_job, version, lambda: scene.update(version, allow_downgrade=True))
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(600)
+def test_after_a_new_name_the_minion_of_the_former_one_answers_until_its_key_is_accepted(
+    scene: UpdateScene, long_job: str
+) -> None:
+    """
+    ===================================  =============================================
+    In the run                           Outcome
+    ===================================  =============================================
+    the minion gets another ID           committed at once: it waits for its key
+    meanwhile                            the earlier minion takes jobs by the former ID
+    its key is accepted                  the new one takes over
+    ===================================  =============================================
+    """
+    version, conf = other(scene), f"{scene.config_dir}/minion.d/lab.conf"
+    rename = f"sed -i 's/{{}}/{{}}/' {conf}"
+    there, back = f'"id": "{scene.name}"', '"id": "renamed"'
+    packages = "".join(f"      - {each}: '{version}'\n" for each in ("salt-common", "salt-minion"))
+    scene.sls(
+        "renamed",
+        f"renamed:\n  cmd.run:\n    - name: {json.dumps(rename.format(there, back))}\n"
+        f"minion:\n  pkg.installed:\n    - pkgs:\n{packages}",
+    )
+    assert scene.returned(scene.publish("state.apply", "renamed"))["success"]
+    record = scene.wait_end()
+    assert record["phase"] == "committed", record
+    assert "'salt-key -a renamed'" in record["reason"], record
+    assert scene.call("cmd.run", "echo works") == "works"
+    scene.accept("renamed")
+    scene.master.wait_minion("renamed", 60)
+    assert scene.master.call("test.version", minion="renamed") == version
+    end_well(scene, long_job)
+    scene.container.run(["sh", "-c", rename.format(back, there)])
+    scene.container.run(["systemctl", "restart", "salt-minion"], timeout=120)
+    scene.assert_runs(version)
 
 
 @pytest.mark.soak

@@ -10,6 +10,7 @@ that.
 from __future__ import annotations
 
 import logging
+import os
 import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -21,6 +22,8 @@ from ..core.generations.table import Generations
 from ..core.host import processes
 from ..core.host.reach import Address
 from ..core.jobs.ledger import Job
+from ..core.record.database import MAIN_BUSY_TIMEOUT
+from ..core.record.facts import PENDING_KEY, PendingKey
 from ..core.record.store import Store
 from . import queues
 from .complaints import Complaints
@@ -124,6 +127,35 @@ class Noting:
             self._complaints.log("the masters of this minion are not recorded for job %s", "-", err)
         else:
             self._written = found
+
+
+class Keys:
+    """In the main process: records that this minion waits until a master accepts its key."""
+
+    def __init__(self, database: str) -> None:
+        self._store = Store(database, busy_timeout=MAIN_BUSY_TIMEOUT)
+        self._complaints = Complaints()
+        self._main = os.getpid()
+        self._waits = False
+
+    def answered(self, original: Callable[..., Any], auth: Any, sent: Any, payload: Any) -> Any:
+        """Handle the answer of a master to the request to sign in."""
+        found = original(auth, sent, payload)
+        waits = found == "retry"
+        if waits != self._waits and os.getpid() == self._main:
+            self._note(str(auth.opts["id"]) if waits else "")
+        return found
+
+    def _note(self, name: str) -> None:
+        try:
+            if name:
+                self._store.set_fact(PENDING_KEY, PendingKey(process=processes.me(), name=name))
+            else:
+                self._store.drop_fact(PENDING_KEY)
+        except SafeUpdateError as err:
+            self._complaints.tell(err)
+        else:
+            self._waits = bool(name)
 
 
 class Masters:

@@ -10,6 +10,7 @@ import contextlib
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+import salt.crypt
 import salt.minion
 import salt.utils.event
 import salt.utils.minion
@@ -25,6 +26,7 @@ from ..core.record.store import Store
 from ..core.settings import Settings
 from ..patches import Later, Patch, replaced, unchanged
 from . import acks
+from .masters import Keys
 from .ready import Ready, engine_later, or_wait_on, start_engines
 from .rest import restarting
 
@@ -76,6 +78,12 @@ def patches(
             "restart_process",
             ("self", "pid"),
             restarting(settings),
+        ),
+        Patch(
+            salt.crypt.AsyncAuth,
+            "handle_signin_response",
+            _ANSWER,
+            replaced(_ANSWER, Keys(settings.database).answered) if serves else unchanged,
         ),
         Patch(salt.utils.network, "dns_check", ("addr", "port"), or_wait_on),
         _by(minion, "_queue_job", ("self", "data"), later.by("queue")),
@@ -172,6 +180,7 @@ def _follows(settings: Settings) -> bool:
 
 
 _EVENT = ("self", "package")
+_ANSWER = ("self", "sign_in_payload", "payload")
 _SENT = ("self", "load", "timeout")
 _PRIOR = ("opts", "jid", "active_jobs")
 _FUNCTION = ("self", "function_name", "function_args", "executors", "opts", "data")

@@ -42,6 +42,14 @@ class Begun:
     failed: tuple[str, ...] = ()
 
 
+@frozen
+class PendingKey:
+    """The main *process* of a minion, and the *name* under which no master has its key yet."""
+
+    process: str
+    name: str
+
+
 # The Salt that the minion goes back to when it leaves its slots.
 UNSLOTTED: Fact[Unslotted] = Fact("unslotted", Unslotted)
 # The version whose upgrade steps this minion has been through.
@@ -54,5 +62,7 @@ STEPS_TAKEN: Fact[tuple[str, ...]] = Fact("steps-taken", tuple[str, ...])
 LEAVING: Fact[Asked] = Fact("leaving", Asked)
 # Directories that were made for our file, and are removed with it.
 MADE: Fact[tuple[str, ...]] = Fact("made", tuple[str, ...])
+# A minion that waits until a master accepts its key.
+PENDING_KEY: Fact[PendingKey] = Fact("pending-key", PendingKey)
 # A restart that was requested while an update ended.
 RESTART: Fact[Owed] = Fact("restart", Owed)

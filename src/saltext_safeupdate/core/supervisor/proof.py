@@ -11,6 +11,7 @@ from ..errors import CommandError
 from ..extensions import interpreter
 from ..generations.generation import Generation
 from ..host.reach import Address
+from ..record.facts import PENDING_KEY
 from ..record.update import Update
 from . import probe
 from .context import Context
@@ -57,6 +58,7 @@ class Proof:
             "stood_down": report.hooked is False,
             "had_stood_down": before is False,
             "unhooked": report.hooked is None,
+            "pending": self._pending_key(running),
         }
         if not report.master:
             return seen | self._health_check(running)
@@ -87,6 +89,13 @@ class Proof:
         seen["engine"] = self.context.has_engine()
         seen["reachable"] = self._look_for_master(running, at_once=over)
         return seen
+
+    def _pending_key(self, running: Generation) -> str:
+        """Return the name under which it waits for its key; empty if a master has accepted it."""
+        found = self.context.store.replaceable(PENDING_KEY)
+        if found is None or found.process != running.process:
+            return ""
+        return "" if any(there for _, there in running.masters or ()) else found.name
 
     def _heard_before(self) -> bool | None:
         """Tell whether a master got a return of the minion before; None if unknown."""

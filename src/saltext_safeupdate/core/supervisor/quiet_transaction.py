@@ -25,7 +25,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-from ..errors import SafeUpdateError
+from ..errors import LockHeldError, SafeUpdateError
 from ..generations import own_tree
 from ..host import backup, backup_paths, copy_names, processes
 from ..host.locks import Lock
@@ -91,6 +91,7 @@ class QuietTransaction:
         before anything has changed. An error of *work* passes through.
         """
         by = self.by
+        self._let_other_end(packages)
         beside = beside_jobs.whose(by, by.installation.roots, by.others, {}, {})
         self._record, lock = asking.begin(
             by, "update", jid, reason, progress=Progress(beside=beside, again=tuple(again))
@@ -107,6 +108,28 @@ class QuietTransaction:
                 # The drain keeps all others from the exclusive lock, so we get our share back.
                 self._give_back(jobs, packages)
             lock.close()
+
+    def _let_other_end(self, packages: Lock | None) -> None:
+        """
+        Wait, within a limit, for an update that ends while this job runs.
+
+        It may bring what is wanted here. Any other update waits for this job, and refuses it.
+        """
+        by, other = self.by, self.by.latest()
+        if other is None or other.phase.final or other.awaits_boot or not other.beside_jobs:
+            return
+        if packages is not None:
+            # That update waits for it. This job takes it again, or is refused.
+            packages.release()
+
+        def ended() -> bool:
+            now = by.store.get(other.id)
+            return (now is None or now.phase.final) and not by.is_supervised()
+
+        if not by.wait_until(ended, by.monotonic() + by.settings.jobs_timeout):
+            if packages is not None:
+                packages.try_shared()
+            raise LockHeldError(by.busy())
 
     def _give_back(self, jobs: Lock, packages: Lock | None) -> None:
         """Give up the exclusive locks of this job."""

@@ -99,6 +99,7 @@ class Seen:
     (None: unknown). *reachable* tells whether this host reaches a master (None: its address is
     unknown). *engine* tells whether the engine that requests the probe still runs, and *unhooked*
     whether the minion started without our hooks although they know its Salt.
+    *pending*: no master has accepted its key yet, and it asked under this name.
     *broken* is why Salt cannot load the module of the probe; *job* is the name of the probe in a
     reason.
 
@@ -125,6 +126,7 @@ class Seen:
     reachable: bool | None = None
     engine: bool = True
     unhooked: bool = False
+    pending: str = ""
     broken: str = ""
     job: str = "the probe"
     check: str = ""
@@ -137,7 +139,7 @@ class Seen:
     @property
     def settled(self) -> bool:
         """Whether the probe cannot tell anything more."""
-        if self.probe in (Probe.NEEDLESS, Probe.ANSWERED) or self.master is False:
+        if self.probe in (Probe.NEEDLESS, Probe.ANSWERED) or self.master is False or self.pending:
             return True
         if self.reachable is False:
             # A minion that reached its master before gets its time: the master may be back soon.
@@ -275,6 +277,15 @@ def _check_had_to_wait(seen: Seen) -> Judgement | None:
     )
 
 
+def _key_pending(seen: Seen) -> Judgement | None:
+    if not seen.pending or seen.probe in (Probe.NEEDLESS, Probe.ANSWERED):
+        return None
+    return _unproven(
+        f"it waits for its key ('salt-key -a {seen.pending}' on the master). Its ID or its key has "
+        "changed, or its key was deleted there, so the old version would wait as well"
+    )
+
+
 def _end(seen: Seen) -> Judgement | None:
     if seen.unchecked:
         return _unchecked()
@@ -301,6 +312,7 @@ _ROWS: tuple[Callable[[Seen], Judgement | None], ...] = (
     _check,
     _unstable,
     _check_had_to_wait,
+    _key_pending,
     _end,
 )
 

@@ -5,6 +5,7 @@ import os
 
 import pytest
 
+from saltext_safeupdate.core.errors import LockHeldError
 from saltext_safeupdate.core.generations import meeting, own_tree
 from saltext_safeupdate.core.generations.generation import Report, Standing
 from saltext_safeupdate.core.host import locks, processes
@@ -259,6 +260,34 @@ class TestAJob:
         assert host.restarts() == ["restart"]
         own.close()
         other.close()
+
+    @pytest.mark.parametrize("in_time", [True, False])
+    def test_waits_for_an_update_that_ends_while_it_runs(self, host, in_time):
+        """Of two state runs with the own package, the second one finds what the first brought."""
+        hands_over(host)
+        packages = locks.share(host.settings.run_dir, "packages")
+        host.record(Phase.WATCHING, progress=Progress(beside=(host.old,)))
+        supervisor = host.lock("supervisor")
+        assert supervisor.try_exclusive()
+        other = host.last
+
+        def end():
+            # It does not wait for the job that waits for it.
+            assert not locks.held(host.settings.run_dir, "packages")
+            host.packages.versions.update(NEW)
+            host.store.save(other.advance(Phase.COMMITTED))
+            supervisor.close()
+
+        if in_time:
+            host.clock.after(30, end)
+            self.change(host, host.job(), packages, work=lambda: None)
+            assert host.last.phase is Phase.COMMITTED
+            assert host.last.id != other.id
+        else:
+            with pytest.raises(LockHeldError, match="Another update"):
+                self.change(host, host.job(), packages)
+            assert host.clock.passed >= host.settings.jobs_timeout
+        packages.close()
 
     def test_of_salt_call_reads_a_copy(self, host):
         own_tree._held.clear()

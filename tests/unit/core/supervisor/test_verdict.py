@@ -71,6 +71,7 @@ _BY_VERDICT = {
         "The probe is not answered, and Salt has ended the engine": (
             SILENT | {"over": True, "reachable": True, "engine": False}
         ),
+        "No master has accepted its key yet": SILENT | {"pending": "renamed"},
         "It started before this extension was installed": (
             {**UP, "probe": Probe.NEEDLESS, "unhooked": True}
         ),
