@@ -27,9 +27,10 @@ def kill_all(pid):
 
 
 @contextlib.contextmanager
-def silenced(pid):
-    """Have no process of a master do anything meanwhile."""
-    suspended = family_of(pid)
+def silenced(pid, named=""):
+    """Have no process of a master, or none whose words have *named*, do anything meanwhile."""
+    suspended = [each for each in family_of(pid) if not named or named in " ".join(_words(each))]
+    assert suspended
     for each in suspended:
         # A child that has just done its work may have ended.
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -40,6 +41,13 @@ def silenced(pid):
         for each in suspended:
             with contextlib.suppress(psutil.NoSuchProcess):
                 each.resume()
+
+
+def _words(process):
+    try:
+        return process.cmdline()
+    except psutil.NoSuchProcess:
+        return []
 
 
 def kill(daemon):

@@ -165,6 +165,10 @@ class RealMaster:
         """Have no process of it do anything meanwhile."""
         return silenced(self._process.pid)
 
+    def jammed(self):
+        """Have no worker of it do anything meanwhile: its port still greets."""
+        return silenced(self._process.pid, "MWorker-")
+
     def close(self):
         if self._process.poll() is None:
             self._client.destroy()

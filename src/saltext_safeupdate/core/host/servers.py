@@ -23,8 +23,8 @@ class Server:
     """
     A service of a master that runs from the minion's packages, and its *program*.
 
-    A master listens for requests at ``host`` and ``port``, and ``greets`` tells whether it then
-    says so itself. ``engine`` is the directory with the lock of its engine if that ran, and
+    A master listens for requests at ``host`` and ``port``, and ``greets`` tells whether it does so
+    by ZeroMQ. ``engine`` is the directory with the lock of its engine if that ran, and
     ``keys`` the directory of the keys that it has accepted. Empty values are unknown or missing.
     """
 
@@ -76,7 +76,7 @@ def missing(
     *had_keys* tells whether there were keys in that directory before.
     """
     if server.host and not reaches([Address(server.host, server.port, server.greets)]):
-        return f"does not listen at {server.host} port {server.port}"
+        return f"does not answer at {server.host} port {server.port}"
     if server.engine and not engine_runs(server.engine):
         return f"its engine '{_ENGINE}' does not run, which it did before"
     if server.keys and not _names(server.keys) and had_keys(server.keys):

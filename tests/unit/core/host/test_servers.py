@@ -39,7 +39,7 @@ def test_a_master_has_to_listen_where_it_did():
 
     said = servers.missing(master, reaches, _had)
     assert asked == [Address("::1", 4510, True)]
-    assert said == "does not listen at ::1 port 4510"
+    assert said == "does not answer at ::1 port 4510"
     assert servers.missing(master, _reached, _had) == ""
 
 
