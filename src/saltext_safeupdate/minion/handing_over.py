@@ -15,9 +15,6 @@ from ..core.settings import Settings
 from ..this_host import Host
 from . import parentless
 
-# How many earlier minions may have jobs at the same time: each uses the memory of a minion.
-MOST = 5
-
 
 def is_set_up(opts: Mapping[str, Any], settings: Settings) -> bool:
     """
@@ -57,7 +54,7 @@ def _of_running(host: Host) -> str:
         return "no minion with this extension runs"
     if not meeting.can_be_asked(host.settings.run_dir, serving.process):
         return "the running minion cannot be asked; if it did not just start, restart it once"
-    return crowded(generations)
+    return generations.crowded()
 
 
 def of_opts(opts: Mapping[str, Any]) -> str:
@@ -79,27 +76,7 @@ def of_process(opts: Mapping[str, Any], bus: str, generations: Generations) -> s
         return of_opts(opts) or "it has no event sockets of its own"
     if not parentless.is_possible():
         return "it was not started by Salt's own program"
-    return crowded(generations)
-
-
-def crowded(generations: Generations) -> str:
-    """Return why one more minion may not stay next to the next one; empty if it may."""
-    try:
-        earlier = len(generations.overlapping()) + len(with_jobs(generations))
-    except SafeUpdateError as err:
-        return str(err)
-    if earlier < MOST:
-        return ""
-    return f"{earlier} earlier minions still have jobs, and no more may stay"
-
-
-def with_jobs(generations: Generations) -> list[str]:
-    """
-    Return the processes of earlier minions that take no more jobs and still have some.
-
-    A minion without jobs ends within seconds. Raise SafeUpdateError.
-    """
-    return [each for each in generations.leaving() if processes.has_children(processes.pid(each))]
+    return generations.crowded()
 
 
 def announce(settings: Settings, store: Store) -> None:

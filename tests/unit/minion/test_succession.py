@@ -20,7 +20,7 @@ from saltext_safeupdate.core.errors import RecordError
 from saltext_safeupdate.core.generations.claims import Claims
 from saltext_safeupdate.core.generations.generation import Report, Standing
 from saltext_safeupdate.core.generations.meeting import Meeting, Step
-from saltext_safeupdate.core.generations.table import Generations
+from saltext_safeupdate.core.generations.table import MOST, Generations
 from saltext_safeupdate.core.host import processes
 from saltext_safeupdate.core.jobs.admission import Admission
 from saltext_safeupdate.minion import handing_over, queues
@@ -144,7 +144,7 @@ def test_a_minion_of_another_program_refuses(world, monkeypatch, caplog):
 
 @pytest.mark.parametrize("standing", [Standing.LEAVING, Standing.OVERLAPPING])
 def test_a_minion_with_many_before_it_that_have_jobs_refuses(world, monkeypatch, standing, caplog):
-    before = [f"{EARLIER}{number}" for number in range(1, handing_over.MOST + 1)]
+    before = [f"{EARLIER}{number}" for number in range(1, MOST + 1)]
     world.earlier.looks()
     for each in before:
         world.generations.stands(each, standing)
@@ -164,7 +164,7 @@ def test_a_minion_with_many_before_it_that_have_jobs_refuses(world, monkeypatch,
 
 def test_minions_that_are_just_about_to_end_are_not_many(world, monkeypatch):
     """They have no job any more, and a restart need not wait for the jobs of others for them."""
-    before = [f"{EARLIER}{number}" for number in range(1, handing_over.MOST + 1)]
+    before = [f"{EARLIER}{number}" for number in range(1, MOST + 1)]
     world.earlier.looks()
     for each in before:
         world.generations.stands(each, Standing.LEAVING)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ...core.errors import SafeUpdateError
-from ...core.generations.table import Generations
+from ...core.generations.table import MOST, Generations
 from ...core.host import processes
 from ...core.jobs import guard_file
 from ...minion import handing_over
@@ -84,13 +84,13 @@ def _waiting(host: Host) -> Iterator[Problem]:
 def _earlier(host: Host) -> Iterator[Problem]:
     """Look for minions before this one that stay, as they still have jobs."""
     try:
-        earlier = handing_over.with_jobs(Generations(host.store))
+        earlier = Generations(host.store).with_jobs()
     except SafeUpdateError:
         return
     ages = [processes.age(processes.pid(each)) or 0.0 for each in earlier]
-    if not ages or (len(ages) < handing_over.MOST and max(ages) < _OLD):
+    if not ages or (len(ages) < MOST and max(ages) < _OLD):
         return
-    waits = " No more may stay: the next restart waits for jobs." * (len(ages) >= handing_over.MOST)
+    waits = " No more may stay: the next restart waits for jobs." * (len(ages) >= MOST)
     yield Problem(
         "earlier-minions",
         f"Earlier minions still have jobs: {len(ages)}. The oldest was started "

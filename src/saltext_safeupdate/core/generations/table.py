@@ -8,7 +8,7 @@ import sqlite3
 from dataclasses import replace
 from typing import Any
 
-from ..errors import UnreadableError
+from ..errors import SafeUpdateError, UnreadableError
 from ..host import processes
 from ..record import typed
 from ..record.store import Store
@@ -16,6 +16,8 @@ from .generation import Generation, Probe, Report, Standing
 
 log = logging.getLogger(__name__)
 
+# How many earlier minions may have jobs at the same time: each uses the memory of a minion.
+MOST = 5
 # How many generations that are gone are remembered, for the jobs that they left.
 _KEEP = 20
 # The standings in which a generation next to an earlier one claims the jobs that it runs.
@@ -91,6 +93,20 @@ class Generations:
             return []
         whole = all(each is not None and each.own_tree for each in reports)
         return [name for name, _, _ in rows] if whole else []
+
+    def with_jobs(self) -> list[str]:
+        """Return the processes that take no more jobs and have some; others end within seconds."""
+        return [each for each in self.leaving() if processes.has_children(processes.pid(each))]
+
+    def crowded(self) -> str:
+        """Return why one more generation may not stay next to the next one; empty if it may."""
+        try:
+            earlier = len(self.overlapping()) + len(self.with_jobs())
+        except SafeUpdateError as err:
+            return str(err)
+        if earlier < MOST:
+            return ""
+        return f"{earlier} earlier minions still have jobs, and no more may stay"
 
     def _alive(self, standing: Standing) -> list[str]:
         if not self._store.exists():

@@ -194,7 +194,13 @@ def remove_leftovers(
             part = copy if copy.endswith(PART) else f"{copy}{PART}"
             if part != copy:
                 _rmtree(part)
-                os.rename(copy, part)
+                try:
+                    os.rename(copy, part)
+                except OSError as err:
+                    # A directory of a lower layer cannot be renamed (overlayfs).
+                    if err.errno != errno.EXDEV:
+                        raise
+                    part = copy
         _rmtree(part)
 
 

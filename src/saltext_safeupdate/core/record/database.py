@@ -140,7 +140,8 @@ class Database:
         for path in (self.path, self.path + "-wal"):
             try:
                 stat = os.stat(path)
-            except FileNotFoundError:
+            except OSError:
+                # It is not there, or opening it says why it cannot be used.
                 parts += (0, 0, 0)
             else:
                 parts += (stat.st_ino, stat.st_mtime_ns, stat.st_size)

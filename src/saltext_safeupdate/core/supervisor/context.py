@@ -163,7 +163,7 @@ class Context:
         if not meeting.can_be_asked(self.settings.run_dir, serving.process):
             return False
         # The unit may have changed since the minion started.
-        why_not = self.obstacle_to_handover()
+        why_not = self.generations.crowded() or self.obstacle_to_handover()
         if why_not:
             log.info("the restart waits for jobs: %s", why_not)
         return not why_not

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
 from ..host import processes
 from ..record.update import Update
@@ -10,6 +11,8 @@ from .context import Context
 
 _IDLE_INTERVAL = 0.2
 _DELAY_INTERVAL = 1.0
+# Seconds between two checks whether the wait is needless, which start programs.
+_LOOK_INTERVAL = 60.0
 # Seconds that new jobs are accepted at most between two periods in which they are held.
 _LONGEST_ACCEPTED = 86_400.0
 
@@ -32,23 +35,26 @@ def take_baton(context: Context, update: Update) -> Update:
     return now
 
 
-def wait_until_idle(context: Context, update: Update) -> Update:
+def wait_until_idle(
+    context: Context, update: Update, needless: Callable[[], bool] = lambda: False
+) -> Update:
     """
-    Wait until no job runs, without a time limit.
+    Wait until no job runs, without a time limit, or until that is *needless*.
 
     It alternates: new jobs are accepted for ``safeupdate:jobs_timeout`` seconds, then held for as
     long. So a job that takes longer than both gets its time, and the others run meanwhile. After
     jobs were held twice without success, the time for accepting them doubles before each further
     attempt, up to a day. So a job that hangs does not hold up the others half of the time forever.
-    Return the record with every lock held, or without any if the update has ended meanwhile.
+    Return the record with every lock held, or without any if the update has ended meanwhile. If
+    it is needless, only the ``update`` lock is held.
     """
     held = context.settings.jobs_timeout
     accepted, again = held, False
     while True:
-        found = wait_for_jobs(context, update, accepted)
+        found = wait_for_jobs(context, update, accepted, needless)
         if found is None:
             context.locks.drain.exclusive()
-            found = wait_for_jobs(context, update, held)
+            found = wait_for_jobs(context, update, held, needless)
         if found is not None:
             return found
         context.locks.drain.release()
@@ -65,7 +71,12 @@ def wait_until_idle(context: Context, update: Update) -> Update:
         )
 
 
-def wait_for_jobs(context: Context, update: Update, timeout: float | None = None) -> Update | None:
+def wait_for_jobs(
+    context: Context,
+    update: Update,
+    timeout: float | None = None,
+    needless: Callable[[], bool] = lambda: False,
+) -> Update | None:
     """
     Wait until no job runs, for *timeout* seconds at most; return None if some still run.
 
@@ -76,7 +87,13 @@ def wait_for_jobs(context: Context, update: Update, timeout: float | None = None
     if timeout is None:
         timeout = context.settings.jobs_timeout
     deadline = context.monotonic() + timeout
+    look_at = context.monotonic() + _LOOK_INTERVAL
     while context.monotonic() < deadline:
+        if context.monotonic() >= look_at:
+            if needless():
+                locks.drain.release()
+                return take_baton(context, update)
+            look_at = context.monotonic() + _LOOK_INTERVAL
         if not _earlier_jobs_run(update) and _try_all(context):
             locks.update.exclusive()
             now = context.reread(update)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Mapping
 
 from ..errors import SafeUpdateError
@@ -12,6 +13,11 @@ from ..prepare.revisions import Revisions
 from ..record.phase import Phase
 from ..record.store import Store
 from ..record.update import Update
+
+
+def _fix(err: OSError) -> str:
+    lacks_room = err.errno in (errno.ENOSPC, errno.EDQUOT)
+    return "make room there" if lacks_room else "try again when the cause is gone"
 
 
 def passed(
@@ -43,7 +49,7 @@ def passed(
     except OSError as err:
         raise SafeUpdateError(
             f"No readable copy of the running code could be made next to {', '.join(roots)}: "
-            f"{err.strerror or err}. Nothing was changed; check the free space there."
+            f"{err.strerror or err}. Nothing was changed; {_fix(err)}."
         ) from err
     arm(copies)
     return store.save(update.advance(Phase.INSTALLING))

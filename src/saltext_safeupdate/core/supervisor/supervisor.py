@@ -138,7 +138,8 @@ def _take_over(context: Context, update: Update) -> Update:
         if context.hands_over:
             update = drain.take_baton(context, update)
         else:
-            update = drain.wait_until_idle(context, update)
+            # The obstacle may go: somebody ends a job of an earlier minion, or changes the unit.
+            update = drain.wait_until_idle(context, update, lambda: context.hands_over)
         return update if update.phase.final else _begin_restart(context, update)
     if update.request is not None and update.phase in BEFORE_INSTALLING:
         return requested.prepare(context, update)

@@ -1,3 +1,4 @@
+import errno
 import os
 import pathlib
 import shutil
@@ -120,6 +121,20 @@ def test_one_that_somebody_else_removes_at_the_same_time_is_removed(root, monkey
     monkeypatch.setattr(shutil, "rmtree", meet)
     linked_copy.remove([copy])
     assert not os.path.exists(copy)
+
+
+def test_leftovers_in_a_lower_layer_are_removed(root, monkeypatch):
+    """On overlayfs, such a directory cannot be renamed, and a program like mv copies it instead."""
+    (copy,) = linked_copy.make([str(root)], "u1").values()
+
+    def rename(before, after):
+        raise OSError(errno.EXDEV, "Invalid cross-device link")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "rename", rename)
+        linked_copy.remove_leftovers([str(root)])
+    assert not os.path.exists(copy)
+    assert os.listdir(root.parent) == ["salt"]
 
 
 def test_leftovers_are_found_of_whatever_update(root, tmp_path):

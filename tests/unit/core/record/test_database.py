@@ -294,3 +294,12 @@ def test_a_file_of_somebody_else_is_not_used(path, monkeypatch):
     monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
     with pytest.raises(RecordError, match="belongs to"):
         Ledger(path).open()
+
+
+def test_a_file_that_cannot_be_looked_at_has_a_stamp(tmp_path):
+    """The program that asks opens it then, which says what is wrong."""
+    (tmp_path / "file").touch()
+    store = Store(str(tmp_path / "file" / "safeupdate.db"))
+    assert set(store.stamp()) == {0}
+    with pytest.raises(RecordError):
+        store.latest()

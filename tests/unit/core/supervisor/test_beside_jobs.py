@@ -8,6 +8,7 @@ import pytest
 from saltext_safeupdate.core.errors import LockHeldError
 from saltext_safeupdate.core.generations import meeting, own_tree
 from saltext_safeupdate.core.generations.generation import Report, Standing
+from saltext_safeupdate.core.generations.table import Generations
 from saltext_safeupdate.core.host import locks, processes
 from saltext_safeupdate.core.host.files import text
 from saltext_safeupdate.core.record.parts import Progress
@@ -441,3 +442,28 @@ def test_a_request_waits_for_jobs_then(host):
     host.supervise()
     assert seen == [True]
     assert host.last.phase is Phase.COMMITTED
+
+
+@pytest.mark.parametrize("obstacle", ["unit", "earlier minions with jobs"])
+def test_a_restart_that_waits_for_jobs_is_decided_again(host, monkeypatch, obstacle):
+    """As when somebody ends one of two jobs that hang: the other one need not end then."""
+    hands_over(host)
+    job = host.job()
+    if obstacle == "unit":
+        host.obstacle = "salt-minion.service has 'PrivateTmp='"
+    else:
+        said = ["5 earlier minions still have jobs"]
+        monkeypatch.setattr(Generations, "crowded", lambda self: said[0])
+
+    def gone():
+        assert host.last.phase is Phase.WAITING
+        host.obstacle = ""
+        if obstacle != "unit":
+            said[0] = ""
+
+    host.clock.after(200, gone)
+    host.record(Phase.WAITING, kind="restart")
+    host.supervise()
+    assert host.last.phase is Phase.COMMITTED
+    assert host.restarts() == ["restart"]
+    job.close()
