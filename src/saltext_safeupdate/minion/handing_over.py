@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..core.errors import SafeUpdateError
 from ..core.generations import meeting
 from ..core.generations.table import Generations
 from ..core.host import processes

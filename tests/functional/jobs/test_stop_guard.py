@@ -37,11 +37,12 @@ class Host:
         self.processes = []
         self.minion = self.popen(["sleep", "300"])
 
-    def system(self, state):
+    def system(self, state, job=""):
         path = self.bin / "systemctl"
         path.write_text(
             f"#!/bin/sh\n[ $1 = is-system-running ] && echo {state} && exit\n"
-            "case $1 in list-jobs | daemon-reload | show) exit 1 ;; esac\n"
+            f"[ $1 = list-jobs ] && [ '{job}' ] && echo ' 7  {job}' && exit\n"
+            "case $1 in list-jobs) exit ;; daemon-reload | show) exit 1 ;; esac\n"
             "trap 'kill $!; exit 143' TERM\nsleep 300 & wait\n"
         )
         path.chmod(0o755)
@@ -168,8 +169,27 @@ def test_a_clock_that_is_set_ends_no_job(host):
     assert host.stopped()
 
 
-def test_at_a_shutdown_it_has_another_bound(host):
-    host.system("stopping")
+@pytest.mark.parametrize(
+    "system",
+    [
+        ("stopping",),
+        ("running", "suspend.target start waiting"),
+        ("running", "sleep.target start waiting"),
+        ("running", "suspend-then-hibernate.target  start waiting"),
+    ],
+)
+def test_at_a_shutdown_and_before_a_sleep_it_has_another_bound(host, system):
+    """
+    ==============================  =====================
+    The stop                        Its bound
+    ==============================  =====================
+    of the service, by anyone       ``stop_timeout``
+    in a shutdown                   ``shutdown_timeout``
+    by a unit before sleep.target   ``shutdown_timeout``
+    by a program in system-sleep    ``shutdown_timeout``
+    ==============================  =====================
+    """
+    host.system(*system)
     with host.held("jobs"):
         guard = host.guard(limit=1000, shutdown=1)
         assert guard.wait(WAIT) == 0
@@ -552,6 +572,18 @@ def test_a_restart_among_other_jobs_is_one(handover):
     guard = handover.restart()
     handover.agrees()
     assert guard.wait(WAIT) == 0
+    assert handover.ended_for_the_next()
+
+
+def test_a_restart_is_one_though_systemd_does_not_answer_at_first(handover):
+    """As while it executes itself anew."""
+    first = f"mkdir {handover.bin}/asked 2>/dev/null && exit 1;"
+    text = (handover.bin / "systemctl").read_text()
+    handover.program("systemctl", text.replace("list-jobs)", f"list-jobs) {first}"))
+    guard = handover.restart()
+    handover.agrees()
+    assert guard.wait(WAIT) == 0
+    assert (handover.bin / "asked").exists()
     assert handover.ended_for_the_next()
 
 

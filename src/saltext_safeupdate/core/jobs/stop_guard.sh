@@ -204,9 +204,27 @@ move() {
 # The step that the minion has reached becomes another one, unless it has gone on meanwhile.
 step() { mv -T "$meeting.$1" "$meeting.$2" 2>/dev/null; }
 
+# What systemd is about to do. While it executes itself anew, it does not answer.
+jobs() {
+    for pause in 1 1 1 1 1 0; do
+        listed=$(systemctl list-jobs --no-legend --no-pager 2>/dev/null) && break
+        sleep "$pause"
+    done
+    printf '%s\n' "$listed" | tr -s ' '
+}
+
+# Whether the system goes down or to sleep, and so has a deadline of its own.
+goes_down() {
+    [ "$(systemctl is-system-running 2>/dev/null)" != stopping ] || return 0
+    case " $(jobs) " in
+        *sleep.target\ start\ * | *suspend.target\ start\ * | *hibernate.target\ start\ *) return 0 ;;
+    esac
+    return 1
+}
+
 # Whether this stop is a part of a restart.
 restarts() {
-    case " $(systemctl list-jobs --no-legend --no-pager 2>/dev/null | tr -s ' ') " in
+    case " $(jobs) " in
         *" $unit restart "*) return 0 ;;
     esac
     return 1
@@ -467,7 +485,7 @@ case ${MAINPID:-0} in 0 | *[!0-9]*) exit 0 ;; esac
 running && ! supervised || exit 0
 [ "$way" = handover ] || rm -f "$run_dir/waited"
 ! handover || exit 0
-[ "$(systemctl is-system-running 2>/dev/null)" = stopping ] && limit=$shutdown_limit
+! goes_down || limit=$shutdown_limit
 lock=$(readlink -f "$run_dir")/jobs.lock
 
 exec 8>>"$run_dir/drain.lock" 9>>"$run_dir/jobs.lock" || exit 0
