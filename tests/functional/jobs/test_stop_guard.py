@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -52,9 +53,10 @@ class Host:
         self.processes.append(process)
         return process
 
-    def guard(self, limit=60, shutdown=60, **env):
+    def guard(self, limit=60, shutdown=60, way="wait", **env):
+        words = [str(self.run_dir), "salt-minion.service", str(limit), str(shutdown), way]
         return self.popen(
-            ["sh", PROGRAM, str(self.run_dir), "salt-minion.service", str(limit), str(shutdown)],
+            ["sh", PROGRAM, *words],
             env={
                 "PATH": f"{self.bin}:{os.environ['PATH']}",
                 "MAINPID": str(self.minion.pid),
@@ -137,14 +139,103 @@ def test_what_was_killed_while_it_waited_does_not_come_back(host, tmp_path):
     assert comes_back(f"another{main}")
 
 
-def test_what_was_killed_is_written_into_no_file_of_others(host, tmp_path):
-    """The directory may be that of the minion's user, and the guard is root."""
-    other = tmp_path / "shadow"
-    other.write_text("root:x\n")
-    (host.run_dir / "jobs.lock").symlink_to(other)
-    assert host.guard().wait(WAIT) == 0
-    assert host.stopped()
-    assert other.read_text() == "root:x\n"
+# A user that nothing else runs as.
+THEM = 60999
+
+
+def _lock_is_a_link(run_dir, aim):
+    (run_dir / "drain.lock").symlink_to(aim)
+
+
+def _jobs_are_a_link_to_a_file(run_dir, aim):
+    aim.write_text("root:x\n")
+    (run_dir / "jobs.lock").symlink_to(aim)
+
+
+def _bypass_is_a_pipe(run_dir, aim):
+    os.mkfifo(run_dir / "bypass")
+    os.chown(run_dir / "bypass", THEM, THEM)
+
+
+def _lock_is_a_pipe(run_dir, aim):
+    os.mkfifo(run_dir / "jobs.lock")
+    os.chown(run_dir / "jobs.lock", THEM, THEM)
+
+
+def _waited_is_a_link(run_dir, aim):
+    (run_dir / "waited").symlink_to(aim)
+
+
+def _it_names_another_file(run_dir, aim):
+    aim.write_text("1\n")
+    (run_dir / "handover.1.word").write_text(f"{aim}\n")
+
+
+PLANTED = [
+    *(_lock_is_a_link, _jobs_are_a_link_to_a_file, _waited_is_a_link),
+    *(_bypass_is_a_pipe, _lock_is_a_pipe, _it_names_another_file),
+]
+
+
+@pytest.fixture
+def theirs():
+    """A minion of another user, whose directory of locks is that user's; the guard is root."""
+    if os.geteuid() != 0:
+        pytest.skip("only root runs as another user")
+    with tempfile.TemporaryDirectory() as directory:
+        os.chmod(directory, 0o711)
+        made = Host(Path(directory))
+        os.chown(made.run_dir, THEM, THEM)
+        made.minion = made.popen(["sleep", "300"], user=THEM, group=THEM)
+        yield made
+        for process in made.processes:
+            if process.poll() is None:
+                process.kill()
+            process.communicate()
+
+
+@pytest.mark.parametrize("plant", PLANTED)
+@pytest.mark.parametrize("way", ["wait", "handover"])
+def test_in_a_directory_of_another_user_root_does_nothing(theirs, plant, way):
+    """
+    No file of root is made, changed or removed, and no stop is held up, by whatever is there.
+
+    | There is | Root would |
+    | --- | --- |
+    | a link instead of a lock, or of what is told | make or change its target |
+    | a pipe instead of a lock or the bypass | wait for somebody who writes into it |
+    | the name of a file that Salt shall not find | remove that file |
+    """
+    place = theirs.run_dir.parent / "roots"
+    place.mkdir(0o755)
+    aim = place / "file"
+    plant(theirs.run_dir, aim)
+    before = {path: path.read_bytes() for path in place.iterdir()}
+    (theirs.run_dir / f"handover.{theirs.minion.pid}.open").mkdir()
+    assert theirs.guard(way=way).wait(WAIT) == 0
+    assert {path: path.read_bytes() for path in place.iterdir()} == before
+
+
+def test_in_a_directory_of_another_user_jobs_are_waited_for_all_the_same(theirs):
+    for name in ("jobs.lock", "drain.lock"):
+        (theirs.run_dir / name).touch()
+        os.chown(theirs.run_dir / name, THEM, THEM)
+    with theirs.held("jobs"):
+        guard = theirs.guard()
+        theirs.until(lambda: theirs.locked("drain"))
+        assert theirs.minion.poll() is None
+    assert guard.wait(WAIT) == 0
+    assert theirs.stopped()
+    assert (theirs.run_dir / "jobs.lock").read_text(), "the next minion knows what was ended"
+
+
+def test_where_the_minion_is_root_a_directory_of_another_user_is_not_used(theirs):
+    theirs.minion = theirs.popen(["sleep", "300"])
+    with theirs.held("jobs"):
+        guard = theirs.guard()
+        assert guard.wait(WAIT) == 0
+    assert f"others than root can change {theirs.run_dir}" in guard.stdout.read()
+    assert not (theirs.run_dir / "drain.lock").exists()
 
 
 def test_it_waits_within_its_bound(host):

@@ -137,6 +137,14 @@ class StopGuard:
             found.append(("The stop guard was installed by another version.", apply))
         else:
             found += self._not_in_effect()
+        if os.geteuid() == 0 and (others := self._others()):
+            found.append(
+                (
+                    f"The stop guard does not wait for jobs, because it is root: {others}.",
+                    f"Let only root write to {self._settings.run_dir} and above it, or set "
+                    "'safeupdate:run_dir' to such a directory.",
+                )
+            )
         if shutil.which("flock") is None:
             found.append(
                 ("The program 'flock' is missing, so the guard does not wait.", "Install it.")
@@ -157,7 +165,15 @@ class StopGuard:
             return "the stop guard is not installed"
         if guard_file.way(self.drop_in) != "handover":
             return "the stop guard was written for another setting"
+        if others := self._others():
+            return f"the stop guard, which is root, does not work in its 'run_dir': {others}"
         return self._of_unit()
+
+    def _others(self) -> str:
+        """Return who else than root could put another file into the directory of the locks."""
+        place = os.path.realpath(self._settings.run_dir)
+        # The minion makes it.
+        return files.others_on_the_way(place) if os.path.isdir(place) else ""
 
     def _of_unit(self) -> str:
         """Return the obstacle in the unit, as the program itself finds it."""

@@ -77,13 +77,15 @@ is_waited_for() {
     return 1
 } 2>/dev/null
 
+is_shutdown() { [ "$(systemctl is-system-running 2>/dev/null)" = stopping ]; }
+
 is_inhibited() { [ "$(systemctl show --property=KillMode -- "$unit")" = KillMode=none ]; }
 
 # Such a stop succeeds and leaves the processes of the unit as they are, as while its packages
 # change (inhibitor.py). A unit of its own makes up for it when the jobs have ended.
 put_off() {
     [ -d "${place%/*}" ] && [ "$(id -u)" = 0 ] || return 1
-    [ "$(systemctl is-system-running)" != stopping ] || return 1
+    ! is_shutdown || return 1
     read -r line <"/proc/$MAINPID/stat" && mkdir -p "$place" || return 1
     set -- ${line##*)}
     echo "$MAINPID ${20}" >"$place/inhibitor.process"
@@ -163,15 +165,62 @@ make_up() {
 }
 
 running() {
-    kill -0 "$MAINPID" 2>/dev/null || return 1
+    kill -0 "${1:-$MAINPID}" 2>/dev/null || return 1
     # A zombie has stopped.
-    ! grep -q '^State:[[:space:]]*Z' "/proc/$MAINPID/status" 2>/dev/null
+    ! grep -q '^State:[[:space:]]*Z' "/proc/${1:-$MAINPID}/status" 2>/dev/null
+}
+
+# Why root does not work in this directory: somebody else could put links and pipes there, or another
+# directory in its place.
+of_others() {
+    [ "$(id -u)" = 0 ] || return 1
+    for_place=$(readlink -f "$run_dir") || return 1
+    run_dir=$for_place last=1
+    while :; do
+        read -r owner mode <<EOF
+$(stat -c '%u %a' "$for_place")
+EOF
+        [ "$owner" = 0 ] || break
+        # In a directory with the sticky bit, nobody renames what belongs to others.
+        case $mode in
+            *[2367]? | *[2367]) [ -z "$last" ] || break
+                case $mode in [1357]???) ;; *) break ;; esac ;;
+        esac
+        [ "$for_place" != / ] || return 1
+        for_place=${for_place%/*} last=
+        for_place=${for_place:-/}
+    done
+    return 0
+}
+
+# The user of the minion waits there, with what that user may do. Root looks at processes only.
+let_user_wait() {
+    uid=$(sed -n 's/^Uid:[^0-9]*[0-9]*[^0-9]*\([0-9]*\).*/\1/p' "/proc/$MAINPID/status")
+    gid=$(sed -n 's/^Gid:[^0-9]*[0-9]*[^0-9]*\([0-9]*\).*/\1/p' "/proc/$MAINPID/status")
+    [ "${uid:-0}" != 0 ] && command -v setpriv >/dev/null 2>&1 || {
+        say "not waiting for jobs: others than root can change $for_place"
+        return 0
+    }
+    setpriv --reuid="$uid" --regid="${gid:-$uid}" --clear-groups --no-new-privs -- \
+        /bin/sh -c "$(cat "$0")" "$0" "$run_dir" "$unit" "$limit" "$shutdown_limit" wait &
+    waiting=$! lock=$run_dir/jobs.lock told=
+    ! goes_down || limit=$shutdown_limit
+    deadline=$(($(now) + limit + term_limit))
+    while running "$waiting"; do
+        ! supervised && [ "$(now)" -lt "$deadline" ] || kill -KILL "$waiting"
+        [ "$told" ] || ! is_waited_for || {
+            say "process $ancestor must not wait for this stop ($words), so that wait was ended"
+            kill -TERM "$client"
+            told=1
+        }
+        sleep 0.5
+    done
 }
 
 bypassed() {
     [ -e "$run_dir/bypass" ] || return 1
     # A supervisor ends the next minion, and no earlier one.
-    read -r only <"$run_dir/bypass"
+    [ ! -f "$run_dir/bypass" ] || read -r only <"$run_dir/bypass"
     rm -f "$run_dir/bypass"
     term_limit=10
     say "not waiting for jobs: $run_dir/bypass was there"
@@ -215,7 +264,7 @@ jobs() {
 
 # Whether the system goes down or to sleep, and so has a deadline of its own.
 goes_down() {
-    [ "$(systemctl is-system-running 2>/dev/null)" != stopping ] || return 0
+    ! is_shutdown || return 0
     case " $(jobs) " in
         *sleep.target\ start\ * | *suspend.target\ start\ * | *hibernate.target\ start\ *) return 0 ;;
     esac
@@ -464,6 +513,14 @@ handover() {
     return 0
 }
 
+# A stop is also the end of earlier minions, whose jobs have had the same time.
+end_earlier() {
+    [ "$way" = wait ] && ! has_scopes || [ "${only-}" = unit ] || restarts || {
+        give_back
+        systemctl stop "$name-before-*.scope" 2>/dev/null
+    }
+}
+
 [ "$1" != --obstacle ] || {
     unit=$2
     obstacle
@@ -476,18 +533,28 @@ handover() {
 [ "$1" != --make-up ] || {
     run_dir=$2 unit=$3 limit=$4 MAINPID=$5
     name=${unit%.service} place=/run/systemd/system/$unit.d holder=salt-safeupdate-tmp-$unit
-    make_up
+    of_others || make_up
     exit
 }
 
 case ${MAINPID:-0} in 0 | *[!0-9]*) exit 0 ;; esac
 [ -d "$run_dir" ] && command -v flock >/dev/null 2>&1 || exit 0
 running && ! supervised || exit 0
+! of_others || {
+    let_user_wait
+    way=wait
+    end_earlier
+    exit 0
+}
 [ "$way" = handover ] || rm -f "$run_dir/waited"
 ! handover || exit 0
 ! goes_down || limit=$shutdown_limit
 lock=$(readlink -f "$run_dir")/jobs.lock
 
+# A pipe would have it wait for somebody who writes.
+for file in "$run_dir/drain.lock" "$lock"; do
+    [ -f "$file" ] || [ ! -e "$file" ] || exit 0
+done
 exec 8>>"$run_dir/drain.lock" 9>>"$run_dir/jobs.lock" || exit 0
 deadline=$(($(now) + limit))
 told= drain=
@@ -516,11 +583,8 @@ until bypassed || flock -n -x 9; do
 done
 
 # If this has waited for all jobs, what is not ended of these processes was killed: the next minion
-# does not begin it again. The file of the lock says so, if it is no link to another one.
-lock_is_file() {
-    [ "$(stat -c %d:%i "$run_dir/jobs.lock")" = "$(stat -L -c %d:%i /proc/self/fd/9)" ]
-} 2>/dev/null
-flock -n -x 9 && lock_is_file && {
+# does not begin it again. The file of the lock says so.
+flock -n -x 9 && {
     cat /proc/sys/kernel/random/boot_id
     echo "$MAINPID" "$(cat "/proc/$MAINPID/task"/*/children)"
 } 2>/dev/null >/proc/self/fd/9
@@ -537,9 +601,5 @@ while running; do
     sleep 0.1
 done
 rm -rf "$run_dir/handover.$MAINPID".*
-# A stop is also the end of earlier minions, whose jobs have had the same time.
-[ "$way" = wait ] && ! has_scopes || [ "${only-}" = unit ] || restarts || {
-    give_back
-    systemctl stop "$name-before-*.scope" 2>/dev/null
-}
+end_earlier
 exit 0
