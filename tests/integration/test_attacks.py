@@ -19,16 +19,38 @@ import salt.utils.jid
 import salt.utils.minions
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
+from salt.exceptions import SaltException
 
+from devtools import as_packaged
 from saltext_safeupdate.master import questions, targets
 from saltext_safeupdate.master.store import Store
 from tests.integration.conftest import MASTER, PackagedMaster
 from tests.support.as_user import as_user
 from tests.support.raw_minion import QUERY, HonestMinion, RawMinion, without_a_key
 from tests.support.waiting import wait_for
+from tests.unit.fleet.world import Host, World
 
 EVIL = "touch /evil"
 PEERS = {"mallory": ["test.ping"]}
+# Functions of the runner, each with what is worth the most to somebody with that right only. What
+# is in {} is a place where the user of the master may write.
+REACH = {
+    "report": [
+        {"rollout": "r1", "path": "{}/aim.html"},
+        {"rollout": "r1", "path": "{}/known", "force": True},
+        {"rollout": "r1", "public": True},
+        {"rollout": "r1", "path": "{}/aim.html", "skip_grains": False, "async": False},
+        {"rollout": "r1", "path": "{}/aim.html", "__pub_user": "root", "__opts__": {"async": 1}},
+    ],
+    "metrics": [{"path": "{}/aim.prom"}, {"path": ["{}/aim.prom"]}],
+    "avail": [{"source": "{}"}, {"source": "salt://builds", "keyring": "{}/known"}],
+    "setup": [{}, {"config_file": "{}/aim.conf"}, {"test": True}],
+    "onboard": [{"target": "*", "wheel": "salt://e.whl"}, {"target": "*", "sls": "evil"}],
+}
+SECRET = "a shared secret of the test"
+USERS = {f"only-{name}": [{"@runner": [f"safeupdate.{name}"]}] for name in REACH}
+PEER_RUN = {"mallory": [f"safeupdate.{name}" for name in REACH]}
+ONLY_SHELL = "only for 'salt-run' in a shell of the master"
 REPORT = "safeupdate.report"
 REACTOR = pathlib.Path(__file__).parents[2] / "states" / "reactor" / "safeupdate_forget.sls"
 
@@ -131,6 +153,9 @@ def stage(salt_factories, tmp_path_factory):
         overrides={
             "engines": [{"safeupdate_redeliver": {"window": 600}}],
             "peer": PEERS,
+            "peer_run": PEER_RUN,
+            "external_auth": {"sharedsecret": USERS},
+            "sharedsecret": SECRET,
             "reactor": [{"salt/key": [str(REACTOR)]}],
             # When a key is deleted. The minions here do not sign in again.
             "rotate_aes_key": False,
@@ -446,6 +471,86 @@ def test_nobody_is_in_a_target_because_another_minion_says_so(stage):
     stage.mallory.lie({"cmd": "_register_resources", "resources": {}, "resource_grains": {}})
     stage.assert_unharmed()
     assert stage.ran(stage.victim, jid) == 0
+
+
+# -- with one right ----------------------------------------------------------------------
+
+
+def asked(stage, user, fun, **kwargs):
+    """Ask the master to run something, as a user who is not its own; return what it says."""
+    port = stage.opts["ret_port"]
+    uri = {"master_uri": f"tcp://127.0.0.1:{port}", "master_ip": "127.0.0.1"}
+    client = salt.runner.RunnerClient(stage.opts | uri)
+    low = {"fun": fun, "kwarg": kwargs, "eauth": "sharedsecret"}
+    try:
+        return str(client.cmd_sync({**low, "username": user, "password": SECRET}, timeout=120))
+    except SaltException as err:
+        return str(err)
+
+
+def _at(place, given):
+    """Return arguments with the place in them."""
+    if isinstance(given, str):
+        return given.replace("{}", str(place))
+    if isinstance(given, list):
+        return [_at(place, each) for each in given]
+    if isinstance(given, dict):
+        return {key: _at(place, each) for key, each in given.items()}
+    return given
+
+
+@pytest.fixture(scope="module")
+def place(stage):
+    """A directory of the user of the master with a file that is not to be changed; a rollout."""
+    found = pathlib.Path(stage.opts["cachedir"]) / "place"
+    found.mkdir()
+    (found / "known").write_text("known")
+    as_packaged.give(found)
+    rollout = World([Host("m1")], soak=0).run(3600).rollout
+    as_user(lambda: Store(stage.opts).save_rollout(rollout))
+    return found
+
+
+def content(place):
+    return {path.name: path.read_text() for path in place.iterdir()}
+
+
+@pytest.mark.parametrize("name", REACH)
+def test_who_may_call_one_function_reaches_no_file_and_no_code(stage, place, name):
+    """
+    One user for each right, who may call this function of the runner and nothing else.
+
+    | With | A file of the master's user | Code as root on minions |
+    | --- | --- | --- |
+    | `report`, `metrics` | no `path`, `force`, `public` | |
+    | `avail` | no directory, no `keyring` | |
+    | `setup` | not at all | |
+    | `onboard` | | no `wheel`, no `sls` |
+    """
+    user = f"only-{name}"
+    before, published = content(place), len(stage.mallory.published)
+    for words in REACH[name]:
+        said = asked(stage, user, f"safeupdate.{name}", **_at(place, words))
+        assert ONLY_SHELL in said or "it takes" in said, said
+        # A minion that 'peer_run' lets call it is no shell either.
+        stage.mallory.lie(
+            {
+                "cmd": "minion_runner",
+                "fun": f"safeupdate.{name}",
+                "arg": [f"{key}={json.dumps(each)}" for key, each in _at(place, words).items()],
+            }
+        )
+    for other in ("safeupdate.redeliver", "state.orchestrate", "salt.cmd"):
+        assert "uthenticat" in asked(stage, user, other, target="*")
+    assert content(place) == before
+    assert len(stage.mallory.published) == published
+
+
+def test_in_a_shell_of_the_master_files_are_written(stage, place):
+    path = place / "safeupdate.prom"
+    told = stage.master.salt_run_cli().run("safeupdate.metrics", str(path))
+    assert told.returncode == 0, told
+    assert path.read_text().startswith("# ")
 
 
 # -- at random -----------------------------------------------------------------------

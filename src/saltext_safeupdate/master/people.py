@@ -10,7 +10,7 @@ from typing import Any
 
 import salt.utils.user
 
-from ..core.errors import one_line
+from ..core.errors import InputError, one_line
 from . import rollouts
 from .account import Account, path_of
 from .targets import accepted
@@ -20,6 +20,27 @@ LONGEST = 200
 # Salt's names of a caller that it does not know.
 _UNKNOWN = ("", "UNKNOWN")
 _SUDO = "sudo_"
+
+
+def at_shell(opts: Mapping[str, Any]) -> bool:
+    """
+    Tell whether somebody has started ``salt-run`` with the rights of its user.
+
+    Then its options are among the *opts* of the runner. Nobody else can put them there: for callers
+    at salt-api or with ``--auth``, for reactors, for the schedule and for ``peer_run``, the master
+    itself calls the runner, with its own configuration. If it is not known, it is no shell.
+    """
+    return "skip_grains" in opts and "async" in opts and not opts.get("eauth")
+
+
+def refuse_elsewhere(opts: Mapping[str, Any], **given: object) -> None:
+    """Raise InputError for given arguments that are only for a shell of the master."""
+    named = ", ".join(f"'{name}'" for name, value in given.items() if value)
+    if named and not at_shell(opts):
+        raise InputError(
+            f"{named}: only for 'salt-run' in a shell of the master, because it works with the "
+            "rights of the master's user. Nothing was done; leave that out, or call it there."
+        )
 
 
 def told(user: str, opts: Mapping[str, Any]) -> str:

@@ -52,8 +52,16 @@ def write_report(
             f"{target} is there and is no report, so it was left alone. Give another path, or "
             "'force=True' to replace it."
         )
-    _write(target, report.page(_rollout(store, name), clock(), zone), 0o644 if public else 0o600)
+    page = report_page(store, name, zone=zone, clock=clock)
+    _write(target, page, 0o644 if public else 0o600)
     return target
+
+
+def report_page(
+    store: Store, name: str, *, zone: object = times.UTC, clock: Callable[[], float] = time.time
+) -> str:
+    """Return the page of a rollout. Raises InputError if there is no such rollout."""
+    return report.page(_rollout(store, name), clock(), zone)
 
 
 def metrics(

@@ -105,7 +105,8 @@ def avail(source, keyring=""):
         salt-run safeupdate.avail salt://builds
 
     source
-        A ``salt://`` path, or the absolute path of a directory of this master.
+        A ``salt://`` path, or the absolute path of a directory of this master. Such a path and
+        ``keyring`` are for ``salt-run`` in a shell of the master only.
 
     keyring
         A file with keys of GnuPG by which builds have to be signed, as in
@@ -115,6 +116,8 @@ def avail(source, keyring=""):
 
     .. versionadded:: 0.1.0
     """
+    local = "" if str(source).startswith("salt://") else source
+    people.refuse_elsewhere(__opts__, source=local, keyring=keyring)
     return builds.avail(__opts__, source, keyring)
 
 
@@ -151,6 +154,7 @@ def setup(window=3600, config_file=None, test=False):
     test
         Whether to show only what would be changed. Defaults to ``False``.
 
+    :raises CommandExecutionError: if ``salt-run`` in a shell of the master does not call it.
     :raises CommandExecutionError: if the master cannot be set up without taking something away.
     :raises CommandExecutionError: if the user of the master may not write to a directory. Then
         nothing is written, and the error has the command that lets this user.
@@ -158,6 +162,8 @@ def setup(window=3600, config_file=None, test=False):
     from saltext_safeupdate.admin.setup import master_set_up
     from saltext_safeupdate.master import hooks
 
+    # It widens what minions may call, and writes to the file roots.
+    people.refuse_elsewhere(__opts__, setup=True)
     return master_set_up.carry_out(
         __opts__,
         window=window,
@@ -299,8 +305,8 @@ def plan(target=None, tgt_type="glob", zone="UTC", **settings):
     source
         Where minions take the version from: ``packages``, ``index`` (wheels from the index that pip
         is configured for), or a directory with builds, such as ``salt://builds``, of which each
-        minion makes a slot. By default, a minion that runs from packages uses packages, and
-        otherwise ``safeupdate:slots_source``.
+        minion makes a slot. Each minion has to allow it (``safeupdate:slots_sources``). By default,
+        a minion that runs from packages uses packages, and otherwise ``safeupdate:slots_source``.
 
     back
         A rollout to take back: each of its minions goes to the version that it ran before. It has
@@ -720,9 +726,9 @@ def master_version():
 
 
 @errors.for_runner
-def report(rollout, path, public=False, force=False, zone="UTC"):
+def report(rollout, path="", public=False, force=False, zone="UTC"):
     """
-    Write a rollout as one HTML page, and return the path of the file.
+    Write a rollout as one HTML page, and return the path of the file; or return the page.
 
     The page shows waves, minions, durations and reasons of failure. It has search and filters,
     and needs no network and no other file. It can be written while the rollout is under way.
@@ -738,7 +744,8 @@ def report(rollout, path, public=False, force=False, zone="UTC"):
 
     path
         The file. An existing report is replaced. The user of the master has to be allowed to write
-        to its directory, as in ``/var/tmp``.
+        to its directory, as in ``/var/tmp``. Without it, the page is returned. ``path``, ``public``
+        and ``force`` are for ``salt-run`` in a shell of the master only.
 
     public
         Let all users of the host read the file. Defaults to ``False``: only the user that
@@ -756,6 +763,9 @@ def report(rollout, path, public=False, force=False, zone="UTC"):
     :raises CommandExecutionError: if the rollout cannot be read.
     """
     progress.zone(zone)
+    people.refuse_elsewhere(__opts__, path=path, public=public, force=force)
+    if not path:
+        return reports.report_page(Store(__opts__), rollout, zone=zone)
     return reports.write_report(
         Store(__opts__), rollout, path, public=bool(public), force=bool(force), zone=zone
     )
@@ -781,11 +791,13 @@ def metrics(path=""):
 
     path
         The file; its name ends in ``.prom``. It is replaced atomically, and all users may read it.
-        Then the path is returned instead of the metrics. Without it nothing is written.
+        Then the path is returned instead of the metrics. Without it nothing is written. Only for
+        ``salt-run`` in a shell of the master, such as by cron.
 
     :raises CommandExecutionError: if the file cannot be written, or holds something else.
     :raises CommandExecutionError: if the cache of the master cannot be used.
     """
+    people.refuse_elsewhere(__opts__, path=path)
     store = Store(__opts__)
     minions = sorted(targets.accepted(__opts__))
     if path:
@@ -992,7 +1004,8 @@ def onboard(target=None, tgt_type="glob", wheel="", sls="", test=False, zone="UT
 
     sls
         An SLS that installs it for the same minions instead, for example as a package of the
-        distribution. Without either, they are left out.
+        distribution. Without either, they are left out. ``wheel`` and ``sls`` are for ``salt-run``
+        in a shell of the master only: they run as root on minions.
 
     test
         Whether to only show the minions that would be set up. Defaults to ``False``.
@@ -1017,6 +1030,7 @@ def onboard(target=None, tgt_type="glob", wheel="", sls="", test=False, zone="UT
     settings = salt.utils.args.clean_kwargs(**settings)
     if not (target or settings or wheel or sls or test):
         return onboarding.shown(__opts__, zone)
+    people.refuse_elsewhere(__opts__, wheel=wheel, sls=sls)
     out = progress.watched(__opts__)
     how = {"wheel": str(wheel), "sls": str(sls), "test": bool(test), "by": _by()}
     found = onboarding.run(__opts__, target, tgt_type, settings, **how, out=out)

@@ -17,6 +17,9 @@ from saltext_safeupdate.master import reports
 from saltext_safeupdate.master.store import ROLLOUTS, Store
 from tests.unit.fleet.world import Host, World
 
+# Options of 'salt-run', which are in its configuration only.
+SHELL = {"skip_grains": False, "async": False, "eauth": ""}
+
 
 @pytest.fixture
 def opts(tmp_path):
@@ -38,7 +41,8 @@ def rollout(opts):
 
 @pytest.fixture
 def run(opts):
-    return salt.loader.runner(opts, utils={}, context={})
+    """Return the runner as 'salt-run' has it in a shell."""
+    return salt.loader.runner({**opts, **SHELL}, utils={}, context={})
 
 
 def mode(path):
@@ -77,7 +81,6 @@ def test_what_is_no_report_is_left_alone(run, rollout, tmp_path):
     [
         ("r2", "r.html", "no rollout 'r2'. The newest are: r1"),
         ("../r1", "r.html", "no name of a rollout"),
-        ("r1", "", "Give the path"),
         ("r1", "gone/r.html", "cannot be written: No such file"),
     ],
 )

@@ -120,6 +120,8 @@ def test_every_function_refuses_what_it_does_not_take(name):
 )
 def test_each_reason_is_told_once(master, monkeypatch, name, given, said):
     opts = salt.config.master_config(str(master / "master"))
+    # As 'salt-run' has it in a shell.
+    opts.update({"skip_grains": False, "async": False})
     monkeypatch.setattr(runner, "__opts__", opts, raising=False)
     with pytest.raises(errors.RefusedError) as raised:
         getattr(runner, name)(**given)
