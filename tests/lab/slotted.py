@@ -8,8 +8,9 @@ import os
 import shutil
 import sys
 import zipfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from devtools import venvs
 from devtools.command import REPO, run
@@ -17,8 +18,12 @@ from devtools.lab.container import Container, Lab
 from devtools.lab.recipes import PREFIX
 from tests.lab.engine import EngineScene
 from tests.lab.handover import HandoverScene
+from tests.lab.scene import SET_UP
 
 SOURCE = "salt://builds"
+# The sources that an administrator of the minion lets callers name.
+PLACES = ("builds", "old", "new", "3006.28", "3007.15", "3008.3")
+ALLOWED = {"slots_sources": ["index", *(f"salt://{place}" for place in PLACES)]}
 DROP_IN = "/etc/systemd/system/salt-minion.service.d/40-safeupdate-slot.conf"
 # A master that lists its files anew each time.
 FRESH = {"fileserver_list_cache_time": 0}
@@ -45,6 +50,11 @@ BROKEN = "\n\ndef salt_minion():\n    raise SystemExit(3)\n"
 
 class Slotted(EngineScene):
     """A minion whose master has builds."""
+
+    def __init__(self, *args: Any, config: Mapping[str, Any] | None = None, **words: Any) -> None:
+        given = (config or {}).get("safeupdate", SET_UP["safeupdate"])
+        ours = {**ALLOWED, **given}
+        super().__init__(*args, config={**(config or {}), "safeupdate": ours}, **words)
 
     def build(
         self,

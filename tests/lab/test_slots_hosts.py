@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -21,7 +22,7 @@ from tests.lab.jobs import WORK
 from tests.lab.pings import Pings
 from tests.lab.rpm import FRONT_ENDS, RpmHost
 from tests.lab.scene import FINAL
-from tests.lab.slotted import Beside, InVenv, Slotted
+from tests.lab.slotted import ALLOWED, Beside, InVenv, Slotted
 from tests.lab.test_update_two_minions import SECOND, Two
 
 FIRST = "3006.28"
@@ -155,6 +156,8 @@ def test_pings_beside_an_update_to_a_slot_are_all_answered_once(
 
 class TwoSlotted(Two, Slotted):
     """Two minions of one host, whose master has builds."""
+
+    more = MappingProxyType({"safeupdate": ALLOWED})
 
 
 @pytest.mark.soak

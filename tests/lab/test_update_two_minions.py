@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -40,9 +41,14 @@ PLACES = {
 class Two(Scene):
     """A scene with a second minion, whose configuration is in ``/etc/salt2``."""
 
+    # More of its configuration.
+    more: Mapping[str, Any] = MappingProxyType({})
+
     def up(self) -> Two:
         container = self.container
-        container.write("/etc/salt2/minion", minion_config({**SET_UP, **PLACES, "id": SECOND}))
+        container.write(
+            "/etc/salt2/minion", minion_config({**SET_UP, **PLACES, **self.more, "id": SECOND})
+        )
         container.write(f"/etc/systemd/system/{UNIT}", SERVICE)
         super().up()
         container.run(["systemctl", "daemon-reload"])

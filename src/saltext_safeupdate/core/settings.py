@@ -110,6 +110,8 @@ class Settings:
     slots_source
         Where builds of Salt are: a directory of this host, or a ``salt://`` path of one; empty for
         none.
+    slots_sources
+        More sources of builds, which a caller may name.
     slots_dir
         Directory of the slots: versions of Salt that no package owns. All minions of a host share
         it, and all users may read it. Its path has no blanks.
@@ -162,6 +164,7 @@ class Settings:
     backup: tuple[str, ...] = ()
     extension_source: str = ""
     slots_source: str = ""
+    slots_sources: tuple[str, ...] = ()
     slots_dir: str = "/opt/salt-slots"
     slots_keep: int = 1
     slots_keyring: str = ""
@@ -317,6 +320,8 @@ def _checked(key: str, value: object, default: object) -> Any:
             isinstance(item, str) and item for item in value
         ):
             raise InputError(f"'safeupdate:{key}' must be a list of names.")
+        if key == "slots_sources":
+            return tuple(_checked_text("slots_source", each, "") for each in value)
         return tuple(value)
     if isinstance(default, int):
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:

@@ -176,8 +176,9 @@ def plan(version=None, allow_downgrade=False, refresh=True, back=False, source=N
 
     source
         The source of the version: ``packages``, ``index`` (wheels from the index that pip is
-        configured for), or a directory with builds, as for :py:func:`avail`. With a build, the
-        minion runs from a slot of its own, and packages do not change. Defaults to ``packages``, or
+        configured for), or a directory with builds, as for :py:func:`avail`. The configuration of
+        the minion has to allow it: ``safeupdate:slots_sources``. With a build, the minion runs from
+        a slot of its own, and packages do not change. Defaults to ``packages``, or
         to ``safeupdate:slots_source`` if the minion runs from a slot, or if no package owns its
         Salt.
 
@@ -217,7 +218,8 @@ def avail(source=None, refresh=True):
 
     source
         The directory with builds: an absolute path, or a ``salt://`` path; or ``index``: that which
-        pip is configured for. Defaults to ``safeupdate:slots_source``.
+        pip is configured for. ``safeupdate:slots_sources`` has to list it. Defaults to
+        ``safeupdate:slots_source``.
 
     refresh
         Whether the index of the packages is refreshed first. Defaults to ``True``.

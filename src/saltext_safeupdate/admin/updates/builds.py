@@ -69,17 +69,30 @@ class MasterFiles:
 
 
 def place(host: Host, source: object) -> str:
-    """Return the place of builds, as requested or as set. Raise InputError if it is not valid."""
+    """
+    Return the place of builds, as requested or as set. Raise InputError if it is not allowed.
+
+    A build runs as root. So the configuration of this minion lists the places of builds, and a
+    caller chooses among them.
+    """
     if source is None:
         return host.settings.slots_source
-    if source == index.NAME:
-        return index.NAME
-    if not isinstance(source, str) or not source.startswith(("/", _FILE + "/", _SALT)):
+    allowed = (host.settings.slots_source, *host.settings.slots_sources)
+    if not isinstance(source, str) or _plain(source) not in map(_plain, filter(None, allowed)):
+        known = ", ".join(dict.fromkeys(filter(None, (PACKAGES, *allowed))))
         raise InputError(
-            "'source' must be an absolute path, or a salt:// path of a directory, or 'index'. "
-            "Nothing was done."
+            one_line(
+                f"The 'source' {str(source)[:200]!r} is not one that this minion allows ({known}). "
+                "Nothing was done; name one of these, or add it to 'safeupdate:slots_sources' in "
+                "the configuration of the minion."
+            )
         )
     return source
+
+
+def _plain(source: str) -> str:
+    """Return a place in the form in which it is compared."""
+    return source.removeprefix(_FILE).rstrip("/")
 
 
 def offered(host: Host, functions: Functions, where: str) -> Sequence[Offer]:

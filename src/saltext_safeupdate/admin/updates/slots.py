@@ -96,7 +96,7 @@ def source_of(host: Host, given: object) -> str:
         return place
     raise InputError(
         f"The minion runs from the slot {slot.ident}, and 'safeupdate:slots_source' does not say "
-        "where others are. Nothing was changed; name a 'source', or set that."
+        "where others are. Nothing was changed; set that, or name a 'source' that is allowed."
     )
 
 

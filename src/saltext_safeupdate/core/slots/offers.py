@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Sequence
 from typing import Protocol
@@ -9,7 +10,7 @@ from typing import Protocol
 from ..errors import SafeUpdateError, VerificationError
 from ..frozen import frozen
 from ..host.command import Run
-from ..host.files import open_regular
+from ..host.files import open_regular, others_on_the_way
 from . import manifest, signature
 from .manifest import Manifest
 
@@ -32,13 +33,14 @@ class Source(Protocol):
 
 
 class Directory:
-    """A directory of this host."""
+    """A directory of this host, to which nobody writes but root and this user."""
 
     def __init__(self, place: str) -> None:
-        self.place = place
+        self.place = os.path.normpath(place)
 
     def names(self) -> Sequence[str]:
         try:
+            self._refuse_of_others(self.place)
             return os.listdir(self.place)
         except OSError as err:
             raise SafeUpdateError(
@@ -47,7 +49,19 @@ class Directory:
             ) from err
 
     def path(self, name: str) -> str:
-        return os.path.join(self.place, name)
+        found = os.path.join(self.place, name)
+        # Somebody who reads it finds out that it is missing.
+        with contextlib.suppress(OSError):
+            self._refuse_of_others(found)
+        return found
+
+    def _refuse_of_others(self, path: str) -> None:
+        """Raise SafeUpdateError if others could change it after it was checked, or OSError."""
+        if why := others_on_the_way(path):
+            raise SafeUpdateError(
+                f"The builds in {self.place} are not used: {why}. Nothing was changed; let only "
+                "root write there, and to the directories above it."
+            )
 
 
 @frozen

@@ -2,6 +2,7 @@
 
 import json
 import os
+import pathlib
 import shutil
 
 import pytest
@@ -21,6 +22,8 @@ SOURCE = PAGE.partition("salt '*' safeupdate.avail source=")[2].split()[0]
 @pytest.fixture
 def made(tmp_path):
     made = this_host.simulated(this_host.opts(tmp_path))
+    allowed = [str(tmp_path), str(tmp_path / "builds"), "salt://builds"]
+    made.opts["safeupdate"]["slots_sources"] = allowed
     made.manager.offers = {
         "salt": ["3008.3", "3007.15", "3007.9", "3006.28"],
         "salt-minion": ["3008.3", "3007.15", "3006.28"],
@@ -245,10 +248,70 @@ def test_a_master_that_is_away_is_told(made, master):
         available.avail(made, master.functions, "salt://builds")
 
 
-@pytest.mark.parametrize("source", ["", "builds", "../builds", "http://x/y", 5, ["/x"], True])
-def test_what_is_no_source_is_refused(made, source):
-    with pytest.raises(InputError, match="'source' must be"):
-        available.avail(made, {}, source)
+# The administrator has allowed "/TOP/builds" and "salt://builds", and whoever calls names this.
+NAMED = ["", "builds", "../builds", "http://x/y", 5, ["/x"], True, "index", "/", "/srv/builds"]
+NAMED += ["salt://", "salt://other", "salt://builds?saltenv=dev", "salt://builds/../other"]
+
+
+@pytest.mark.parametrize("named", NAMED)
+def test_a_source_that_the_minion_does_not_allow_is_refused(made, master, named):
+    with pytest.raises(InputError, match=r"not one that this minion allows \(packages.*Nothing"):
+        available.avail(made, master.functions, named)
+    assert master.asked == []
+
+
+def test_a_directory_that_leads_out_of_an_allowed_one_is_refused(made, source):
+    for named in (f"{source.place}/../other", f"{source.place}/below", f"{source.place}-more"):
+        with pytest.raises(InputError, match="not one that this minion allows"):
+            available.avail(made, {}, named)
+
+
+def _all_may_write(place):
+    place.chmod(0o777)
+
+
+def _of_another_user(place):
+    os.chown(place, 1, 1)
+
+
+def _the_one_above(place):
+    place.parent.chmod(0o775)
+
+
+def _a_link(place):
+    place.rename(place.parent / "real")
+    place.symlink_to("real")
+
+
+def _a_manifest_of_another_user(place):
+    os.chown(place / "salt-3008.3.json", 1, 1)
+
+
+def _a_manifest_that_all_may_write(place):
+    (place / "salt-3008.3.json").chmod(0o666)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+@pytest.mark.parametrize(
+    "change",
+    [
+        *(_all_may_write, _of_another_user, _the_one_above, _a_link),
+        *(_a_manifest_of_another_user, _a_manifest_that_all_may_write),
+    ],
+)
+def test_a_source_to_which_others_can_write_has_no_builds(made, source, change):
+    made.manager = None
+    source("3008.3")
+    assert available.avail(made, {}, source.place)["versions"]
+    change(pathlib.Path(source.place))
+    try:
+        found = available.avail(made, {}, source.place)
+    except SafeUpdateError as err:
+        problem = str(err)
+    else:
+        assert found["versions"] == {}
+        (problem,) = found["problems"]
+    assert f"The builds in {source.place} are not used: " in problem
 
 
 def test_with_keys_a_build_without_a_signature_is_none(made, source):

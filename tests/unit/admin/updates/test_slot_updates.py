@@ -129,6 +129,7 @@ def made(tmp_path, monkeypatch):
                 "state_dir": str(tmp_path / "state"),
                 "run_dir": str(tmp_path / "run"),
                 "slots_dir": str(tmp_path / "slots"),
+                "slots_sources": [str(tmp_path / "builds"), "index", "salt://builds"],
             },
         }
     )
@@ -494,7 +495,7 @@ def test_a_minion_that_runs_from_a_slot_stays_with_builds(made):
     made.build("3007.20")
     made.build("3008.3")
     made.update("3007.20")
-    with pytest.raises(InputError, match=r"slots_source.*Nothing was changed; name a 'source'"):
+    with pytest.raises(InputError, match=r"slots_source.*Nothing was changed; set that"):
         updating.update(made, {}, "3008.3")
     with pytest.raises(InputError, match=r"safeupdate\.rollback to=without_slot"):
         updating.update(made, {}, "3008.3", source="packages")
@@ -520,10 +521,38 @@ def test_a_minion_of_no_package_is_updated_with_builds_if_there_is_a_source(made
     assert made.runs == "3008.3"
 
 
-@pytest.mark.parametrize("source", ["", "builds", "http://x/y", 5, True])
-def test_what_is_no_source_is_refused(made, source):
-    with pytest.raises(InputError, match="'source' must be"):
-        updating.update(made, {}, "3008.3", source=source)
+def _requested(made, source):
+    answer = rollout_requests.request(made, {}, 5, "3008.3", source=source)
+    raise InputError(answer["refused"])
+
+
+@pytest.mark.parametrize("source", ["", "builds", "http://x/y", 5, True, "/tmp/theirs"])
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda made, source: updating.update(made, {}, "3008.3", source=source),
+        lambda made, source: updating.plan(made, {}, "3008.3", source=source),
+        lambda made, source: updating.stage(made, {}, "3008.3", source=source),
+        _requested,
+    ],
+    ids=["update", "plan", "stage", "request"],
+)
+def test_a_source_that_the_minion_does_not_allow_is_refused(made, ask, source):
+    with pytest.raises(InputError, match="not one that this minion allows"):
+        ask(made, source)
+    assert not os.path.exists(made.settings.slots_dir)
+
+
+def test_a_build_is_not_staged_from_where_others_can_write(made):
+    made.build("3008.3")
+    made.source.chmod(0o777)
+    with pytest.raises(SafeUpdateError, match=r"are not used: others can write to .*Nothing was"):
+        updating.update(made, {}, "3008.3", source=str(made.source))
+    made.source.chmod(0o755)
+    (made.source / "salt-3008.3.tar.xz").chmod(0o666)
+    with pytest.raises(SafeUpdateError, match=r"are not used: others can write to .*Nothing was"):
+        updating.update(made, {}, "3008.3", source=str(made.source))
+    assert made.store.latest() is None
 
 
 # -- where there can be none -----------------------------------------------------------------
@@ -778,7 +807,7 @@ def test_a_rollout_by_version_alone_goes_on_with_what_a_minion_runs_from(made):
     made.build("3007.20")
     made.build("3008.3")
     made.update("3007.20")
-    assert "name a 'source'" in _ask(made, NUMBER, "3008.3")["refused"]
+    assert "slots_source" in _ask(made, NUMBER, "3008.3")["refused"]
     made.__dict__.pop("settings")
     made.opts["safeupdate"]["slots_source"] = str(made.source)
     assert _ask(made, NUMBER, "3008.3")["refused"] == ""

@@ -84,9 +84,9 @@ def test_what_is_no_regular_file_is_not_opened(source, ring, monkeypatch):
 
     monkeypatch.setattr(os, "open", opened)
     found = {each.file: each.problem for each in _told(source, keyring=ring, run=_gpgv(GOOD))}
-    assert found["salt.json"] == "The signature cannot be read: it is not a regular file."
+    assert "salt.json.asc is a link" in found["salt.json"]
     found = {each.file: each.problem for each in _told(source)}
-    assert found["null.json"] == "The manifest cannot be read: it is not a regular file."
+    assert "null.json is a link" in found["null.json"]
 
 
 def test_a_build_whose_file_is_missing_is_none(source):
