@@ -37,7 +37,7 @@ end:
   cmd.run:
     - name: "true"
 """
-ENGINES = {"engines": [{"safeupdate_redeliver": {"window": 3600}}]}
+ENGINES = {"engines": [{"safeupdate_redeliver": {"window": 900}}]}
 
 
 @dataclass(frozen=True)

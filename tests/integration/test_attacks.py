@@ -305,6 +305,7 @@ def test_a_minion_that_answers_with_an_error_is_asked_again(stage):
     """It has a ledger, so what it has missed may be published again."""
     jid = stage.missed("in spite of an error")
     stage.victim.failing = 1
+    stage.victim.start_event()
     wait_for(lambda: stage.victim.failing == 0, "the first query")
     wait_for(lambda: stage.ran(stage.victim, jid), "the job that it has missed")
 

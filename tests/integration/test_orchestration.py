@@ -116,6 +116,7 @@ def scene(salt_factories, tmp_path_factory):
     overrides = {
         "file_roots": {"base": [str(roots)]},
         "engines": [{"safeupdate_redeliver": {}}],
+        "gather_job_timeout": 3,
         "worker_threads": 3,
         "external_auth": {
             "sharedsecret": {"ops": [{"@runner": MAY}], "chief": [{"@runner": CHIEF}]}
@@ -206,6 +207,26 @@ def test_parts_leave_their_service_and_come_back(fresh):
     last = fresh.rollouts()[-1]
     fresh.run("safeupdate.abort", last)
     wait_for(lambda: Store(fresh.opts).rollout(last).mode.final, "its end")
+
+
+@pytest.mark.parametrize("heard", [True, False])
+def test_a_part_that_may_be_out_comes_back(heard, fresh):
+    """The balancer is away, or what it says is lost: nothing that was given up comes late."""
+    balancer = fresh.minions["lb1"]
+    given = {"rollout": QUICK, "balancer": "lb1", "out": "test.echo", "back": "test.arg"}
+    balancer.away, balancer.slow = not heard, heard
+    try:
+        results, rows = fresh.orchestrate("drain", **given, parts={"left": "web1", "never": "web2"})
+    finally:
+        balancer.away = balancer.slow = False
+    balancer.start_event()
+    found = {name: results[f"{name}-left"] for name in ("out", "rollout", "back")}
+    assert found == dict.fromkeys(found, False), rows
+    report = fresh.run("safeupdate.redeliver", "lb1")["return"]
+    assert report["published"] == {}, report
+    told = [(run[1], run[2]) for run in balancer.ran if run[1] in ("test.echo", "test.arg")]
+    assert told == ([("test.echo", ["left"]), ("test.arg", ["left"])] if heard else [])
+    assert fresh.versions()["web1"] == OLD
 
 
 @pytest.mark.parametrize("setting", ["background", "plan"])

@@ -16,7 +16,7 @@ from devtools.experiment import MINION
 from devtools.lab.container import Lab, Network
 from tests.lab.scene import SET_UP, STATE_DIR, TELLS, Scene
 
-ENGINE = {"engines": [{"safeupdate_redeliver": {"window": 3600}}]}
+ENGINE = {"engines": [{"safeupdate_redeliver": {"window": 900}}]}
 DATABASE = f"{STATE_DIR}/safeupdate.db"
 WORK = "/var/tmp/work"
 STATES = 30
@@ -148,6 +148,7 @@ class Sent:
     label: str
     kind: str
     jid: str
+    at: float
 
 
 Who = TypeVar("Who", bound="Publishing")
@@ -196,11 +197,12 @@ class Publishing:
 
 
 class Stream(Publishing):
-    """Publishes jobs of every kind."""
+    """Publishes jobs of every kind. In *off* are times in which the host or its minion was off."""
 
     def __init__(self, scene: JobScene, interval: float = 0.8, most: int = 15) -> None:
         super().__init__(scene, interval, most)
         self.sent: list[Sent] = []
+        self.off: list[tuple[float, float]] = []
         self._numbers = itertools.count(1)
         self._order = itertools.cycle(
             ("short", "sleep", "ping", "states", "short", "sleep", "queue")
@@ -217,7 +219,7 @@ class Stream(Publishing):
         kind = next(self._order)
         label = f"{kind}-{next(self._numbers)}"
         jid = self._kinds[kind](label)
-        self.sent.append(Sent(label, kind, jid))
+        self.sent.append(Sent(label, kind, jid, time.monotonic()))
         return jid
 
     def _work(self, label: str, seconds: float) -> str:
@@ -232,11 +234,19 @@ class Stream(Publishing):
     def await_returns(self, timeout: float) -> list[str]:
         """Return the labels of the jobs that have not returned in time."""
         deadline = time.monotonic() + timeout
-        missing = list(self.sent)
+        missing = [job for job in self.sent if not self._came_while_off(job)]
         while missing and time.monotonic() < deadline:
             missing = [job for job in missing if MINION not in self._scene.master.returns(job.jid)]
             time.sleep(0.5)
         return [f"{job.label} {job.jid}" for job in missing]
+
+    def lost(self) -> list[str]:
+        """Return the labels of jobs that came while it was off, and have not returned."""
+        off = filter(self._came_while_off, self.sent)
+        return [job.label for job in off if MINION not in self._scene.master.returns(job.jid)]
+
+    def _came_while_off(self, job: Sent) -> bool:
+        return any(began <= job.at <= ended for began, ended in self.off)
 
     def verdict(self) -> dict[str, list[str]]:
         """Return what is wrong, by kind of wrong, and what was honestly reported."""

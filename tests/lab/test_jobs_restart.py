@@ -135,6 +135,22 @@ def test_a_stop_that_a_job_waits_for_comes_after_the_job(scene: JobScene, comman
     scene.answers()
 
 
+def test_a_state_may_stop_and_disable_the_service_and_its_run_returns(scene: JobScene) -> None:
+    """As it does on the way to another minion of the host; the stop comes after the run."""
+    dead = "dead:\n  service.dead:\n    - name: salt-minion\n    - enable: False\n"
+    scene.sls("dead", f"{dead}after:\n  cmd.run:\n    - name: echo after >> {WORK}\n")
+    ret = scene.returned(scene.publish("state.apply", "dead"), 60)
+    assert [value["result"] for value in ret["return"].values()] == [True, True], ret
+    assert scene.traces() == ["after"]
+    scene.master.wait(
+        lambda: scene.container.service()["ActiveState"] == "inactive", 60, "the stop"
+    )
+    assert scene.container.service()["UnitFileState"] == "disabled"
+    assert_usual(scene)
+    scene.container.run(["systemctl", "enable", "--now", "salt-minion"])
+    scene.answers()
+
+
 LATER = "stop, and later start"
 SEVERAL = {
     "restarts": "for i in 1 2 3 4 5 6; do systemctl restart salt-minion || echo no; done",

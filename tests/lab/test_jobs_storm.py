@@ -1,8 +1,14 @@
-"""Restarts by six means in random order, under a stream of jobs: none ends in silence."""
+"""
+Restarts by seven means in random order, under a stream of jobs: none ends in silence.
+
+A minion that was killed is brought back by its unit. Where somebody ends it, or the power fails,
+what comes before the next start is lost, as with plain Salt, and does not come later.
+"""
 
 from __future__ import annotations
 
 import random
+import time
 from pathlib import Path
 
 import pytest
@@ -12,6 +18,8 @@ from devtools.lab.container import Lab
 from tests.lab.jobs import WAYS, JobScene, Stream, thirty
 from tests.lab.series import series
 
+OFF = ("term", "power")
+AGAIN = "[Service]\nRestart=on-failure\nRestartSec=100ms\n"
 MEANS = ("administrator", "packages", "in-state", "term", "kill-main", "kill-all", "power")
 SEED = 20261121
 
@@ -29,9 +37,12 @@ def strike(scene: JobScene, means: str) -> None:
         scene.minion_started(before, 240)
     elif means == "power":
         scene.container.power_cut()
-    else:
-        scene.kill("TERM" if means == "term" else "KILL", "all" if means == "kill-all" else "main")
+    elif means == "term":
+        scene.kill("TERM", "main")
         run(["systemctl", "start", "salt-minion"])
+    else:
+        who = "all" if means == "kill-all" else "main"
+        run(["systemctl", "kill", "-s", "KILL", f"--kill-who={who}", "salt-minion"])
     scene.minion_started(before if means != "power" else "-", 120)
 
 
@@ -43,6 +54,8 @@ def storm(scene: JobScene, title: str, restarts: int) -> None:
     chosen.shuffle(order)
     try:
         scene.up()
+        scene.container.write("/etc/systemd/system/salt-minion.service.d/again.conf", AGAIN)
+        scene.container.run(["systemctl", "daemon-reload"])
         scene.container.run(scene.refresh)
         # Short enough that the queue of state runs does not grow without end.
         scene.sls("thirty", thirty(0.02))
@@ -50,16 +63,21 @@ def storm(scene: JobScene, title: str, restarts: int) -> None:
         scene.sls("reinstall", f"reinstall:\n  cmd.run:\n    - name: {name}\n")
         with Stream(scene) as stream:
             for means in order:
+                began = time.monotonic()
                 strike(scene, means)
                 scene.answers(120)
+                if means in OFF:
+                    stream.off.append((began, time.monotonic()))
         missing = stream.await_returns(300)
         found = stream.verdict()
-        honest = len(found["reported"])
+        honest, lost = len(found["reported"]), stream.lost()
+        returned = len(stream.sent) - honest - len(missing) - len(lost)
         print(
             f"{title}: {len(order)} restarts ({', '.join(order)}): published "
-            f"{len(stream.sent)} = returned {len(stream.sent) - honest - len(missing)} + reported "
-            f"{honest} + silent {len(missing)}; run twice {len(found['twice'])}; refused by "
-            f"Salt, another state run was under way: {len(found['refused'])}"
+            f"{len(stream.sent)} = returned {returned} + reported {honest} + silent "
+            f"{len(missing)} + lost while it was off {len(lost)}; run twice "
+            f"{len(found['twice'])}; refused by Salt, another state run was under way: "
+            f"{len(found['refused'])}"
         )
         assert missing == []
         assert found["twice"] == []

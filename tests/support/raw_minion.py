@@ -11,7 +11,7 @@ import salt.loader
 import salt.payload
 import zmq
 
-from saltext_safeupdate.core.jobs.meant import MEANT, NOT_MEANT, about
+from saltext_safeupdate.core.jobs.meant import AWAY, MISSED, NOT_MEANT, about
 
 QUERY = "safeupdate.accepted"
 
@@ -110,7 +110,7 @@ class RawMinion:
 
 class HonestMinion(RawMinion):
     """
-    Runs, once, what is published to it; unless it is away or slow.
+    Runs, once, what is published to it; unless it is away, as in a restart, or slow.
 
     *ran* has what it ran, as JID, function and arguments. A *slow* one keeps its returns. One
     without a *ledger* runs everything as often as it comes, and cannot answer queries. Of
@@ -119,13 +119,17 @@ class HonestMinion(RawMinion):
 
     def __init__(self, master, minion_id, path, *, ledger=True):
         self.ran, self.away, self.slow, self.ledger = [], False, False, ledger
+        self._missed = set()
         self.queries, self.failing = [], 0
         opts = {**salt.config.minion_config(None), "id": minion_id, "grains": {}}
         self._matchers = salt.loader.matchers(opts, loaded_base_name=f"honest.{minion_id}")
         super().__init__(master, minion_id, path)
 
     def heard(self, load):
-        if self.away or not self._meant(load):
+        if self.away:
+            self._missed.add(load["jid"])
+            return
+        if not self._meant(load):
             return
         jid, fun = load["jid"], load["fun"]
         known = {run[0] for run in self.ran}
@@ -150,13 +154,18 @@ class HonestMinion(RawMinion):
         return bool(match(load["tgt"], opts=self.opts))
 
     def _said(self, aims, known):
-        """Return of each publication whether it is meant, as Salt's own matchers say."""
+        """Return of each publication whether it is meant, by Salt's own matchers, and missed."""
         return {
-            about(number): MEANT if self._meant(aim) else NOT_MEANT
+            about(number): self._why(aim, jid)
             for aim in aims
             for number, jid in aim["jobs"].items()
             if jid not in known
         }
+
+    def _why(self, aim, jid):
+        if not self._meant(aim):
+            return NOT_MEANT
+        return MISSED if jid in self._missed else AWAY
 
     def returns(self, jid, fun, value, **more):
         """

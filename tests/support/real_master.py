@@ -10,10 +10,10 @@ import sys
 import time
 from pathlib import Path
 
-import salt.cache
 import salt.client
 import salt.config
 import salt.exceptions
+import salt.runner
 import yaml
 from pytestskipmarkers.utils import ports
 
@@ -33,7 +33,7 @@ _PATIENCE = 2
 
 class RealMaster:
     """
-    Publishes jobs, and again those that a minion has missed.
+    Publishes jobs, and again those that a minion has missed in a restart.
 
     *zone* is its time zone. It has the keys of the master *like*, as all masters of a minion.
     """
@@ -50,7 +50,7 @@ class RealMaster:
             "publish_port": ports.get_unused_localhost_port(),
             "ret_port": ports.get_unused_localhost_port(),
             "file_roots": {"base": [str(path / "srv")]},
-            "engines": [{"safeupdate_redeliver": {"window": 3600}}],
+            "engines": [{"safeupdate_redeliver": {"window": 900}}],
             "peer_run": {".*": ["safeupdate.master_version"]},
             "auto_accept": True,
             "worker_threads": 2,
@@ -89,29 +89,14 @@ class RealMaster:
         published = self._client.pub(target, fun, list(args), tgt_type=kind, **more) or {}
         return published.get("jid"), published.get("minions") or []
 
-    def remember(self, minion, grains=None, pillar=None):
-        """Have it believe that a minion has these grains and this pillar, or know of none."""
+    def redeliver(self, minion):
+        """Have the engine ask a minion what it has missed; return what it says."""
 
-        def store():
-            cache = salt.cache.factory(self.opts)
-            # Where each Salt keeps them.
-            banks = ((("grains", minion.id), grains), (("pillar", minion.id), pillar))
-            both = {"grains": grains, "pillar": pillar}
-            for place, known in (
-                *banks,
-                ((f"minions/{minion.id}", "data"), both if grains else None),
-            ):
-                if known is None:
-                    cache.flush(*place)
-                else:
-                    cache.store(*place, known)
+        def run():
+            runner = salt.runner.RunnerClient(self.opts.copy())
+            return runner.cmd("safeupdate.redeliver", [minion.id], print_event=False)
 
-        as_user(store)
-
-    def waits_for(self, minion):
-        """Return the jobs that the minion has neither returned nor called not meant."""
-        account = Account(path_of(self.opts))
-        return {one.jid for one in account.since(0) if minion.id in one.waiting}
+        return as_user(run)
 
     def call(self, minion, fun, *args):
         """Run a job on a minion, and return what it returns."""

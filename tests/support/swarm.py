@@ -26,7 +26,7 @@ import salt.crypt
 import salt.loader
 import salt.utils.asynchronous
 
-from saltext_safeupdate.core.jobs.meant import MEANT, about
+from saltext_safeupdate.core.jobs.meant import AWAY, MISSED, about
 from saltext_safeupdate.fleet.judge import Report
 from tests.support.raw_minion import QUERY
 from tests.support.waiting import wait_for
@@ -55,8 +55,9 @@ class Machine(Host):
         Seconds that each answer takes, at most. *twice*: answers come twice.
     mute
         It runs what it hears and returns nothing of it.
-    heard, ran
-        How often it heard and ran a job, by JID. It runs each once, as a ledger has it.
+    heard, ran, missed
+        How often it heard, ran and missed a job, by JID. It runs each once, as a ledger has it.
+        It missed what came in a restart; if a message was lost, nobody knows.
     """
 
     waits: float = 0.0
@@ -67,6 +68,7 @@ class Machine(Host):
     up: bool = True
     heard: Counter[str] = field(default_factory=Counter)
     ran: Counter[str] = field(default_factory=Counter)
+    missed: Counter[str] = field(default_factory=Counter)
 
     def there(self, now: float) -> bool:
         """Tell whether it hears anything."""
@@ -184,7 +186,7 @@ class Swarm:
         return sum(minion.connected for minion in self.minions.values())
 
     def away(self, names: Iterable[str], *, gone: bool) -> None:
-        """Have minions hear nothing, or hear again and say so."""
+        """Have minions restart: they hear nothing, or hear again and say so."""
         for name in names:
             self.hosts[name].up = not gone
 
@@ -310,7 +312,9 @@ class _Minion:
     def _run(self, load: Mapping) -> None:
         swarm, host, now = self._swarm, self._host, self._swarm.now
         jid, fun = load["jid"], load["fun"]
-        if not host.there(now) or swarm.random.random() < host.loses:
+        there = host.there(now)
+        host.missed[jid] += not there
+        if not there or swarm.random.random() < host.loses:
             swarm.lost += 1
             return
         swarm.heard[fun] += 1
@@ -423,7 +427,11 @@ def _accepted(
     host: Machine, now: float, jids: Iterable[str], aims: Iterable[Mapping] = ()
 ) -> object:
     """Answer as a minion that is meant by whatever it hears of: here Salt waits for no others."""
-    said = {about(number): MEANT for aim in aims for number in aim["jobs"]}
+    said = {
+        about(number): MISSED if host.missed[jid] else AWAY
+        for aim in aims
+        for number, jid in aim["jobs"].items()
+    }
     return said | {jid: "delivered" for jid in jids if host.ran[jid]}
 
 

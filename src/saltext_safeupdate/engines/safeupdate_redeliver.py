@@ -2,12 +2,12 @@
 Engine of the master: publish again what minions have missed, and drive rollouts
 ================================================================================
 
-A job that is published while a minion restarts, or while the network to it is cut, never reaches
-it. While this engine is configured, the master keeps an account of its publications, their minions,
-and the returns. When a minion starts, and from time to time while a job has not returned, the
-engine asks the minion which jobs it has accepted. It publishes the others to it again, unchanged
-and under their JIDs. The ledger of the minion makes sure that no job runs twice. Nothing is
-published again to minions without this extension.
+A job that is published while a minion restarts, or is brought back after a crash, never reaches it.
+While this engine is configured, the master keeps an account of its latest publications. When a
+minion starts, the engine asks it which of them it has missed, and publishes these to it again,
+unchanged and under their JIDs, unless somebody has given them up or ended them. The ledger of the
+minion makes sure that no job runs twice. Nothing is published again to minions without this
+extension, or to a host that was off.
 
 It also runs the rollouts of this master
 (:py:func:`~saltext_safeupdate.runners.safeupdate.rollout`), and sends the questions of runners to
@@ -21,14 +21,14 @@ Neither the job cache nor the event bus decides anything: minions can write to b
 
     engines:
       - safeupdate_redeliver:
-          window: 3600
-
-``window`` says how many seconds the engine looks back; ``start_tags`` are the events with which a
-minion announces its start, by default ``salt/minion/*/start`` and ``minion_start``.
+          window: 300
+          leave_out:
+            functions: [cmd.*]
+            users: [nightly]
+            minions: [db*]
 
 The account is ``safeupdate/account.db`` below the master's ``cachedir``. Only the user of the
-master can read it. The arguments of a job are deleted from it as soon as every minion has returned
-the job, and at the end of the window.
+master can read it. A job is deleted from it after ``window`` seconds.
 """
 
 __virtualname__ = "safeupdate_redeliver"
@@ -46,17 +46,27 @@ def __virtual__():
     return __virtualname__
 
 
-def start(window=3600, start_tags=None):
+def start(window=300, start_tags=None, include=None, leave_out=None):
     """
     Run until the master ends.
 
     window
-        Seconds to look back. Defaults to ``3600``.
+        Seconds to look back, at most 900. Defaults to ``300``.
 
     start_tags
         Patterns of the events with which a minion announces its start. Defaults to
         ``[salt/minion/*/start, minion_start]``. They are read when the master starts.
+
+    include
+        Functions that are published again although they are about the moment at which they are
+        published, such as ``service.restart``: a list of names and patterns. Empty by default.
+
+    leave_out
+        Jobs that are never published again: a mapping with lists of ``functions``, ``users`` and
+        ``minions``, as names and patterns. Empty by default. A job that is published with
+        ``--metadata '{redeliver: False}'`` is not published again either.
     """
     from saltext_safeupdate.master import engine
 
+    # The workers of the master have read the other options.
     engine.run(__opts__, window)

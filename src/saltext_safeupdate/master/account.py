@@ -25,7 +25,6 @@ from ..core.host import processes
 from ..core.record.database import Database
 from . import aiming, audience, tables
 from .aiming import Target
-from .audience import Audience
 
 log = logging.getLogger(__name__)
 
@@ -33,8 +32,6 @@ log = logging.getLogger(__name__)
 MOST_ROWS, MOST_BYTES = 10_000, 64 << 20
 # Bytes of one publication; a larger one is not redelivered.
 MOST_OF_ONE = 8 << 20
-# Sets of minions that may be stored for a publication: waiting ones, and ones that got it again.
-_SETS = 4
 # Publications in one transaction: workers wait for it.
 _AT_ONCE = 200
 # Audiences that are kept unpacked.
@@ -58,35 +55,40 @@ ENGINE, STOOD_DOWN = "engine", "stood_down"
 
 class Published(NamedTuple):
     """
-    A publication. *age* is in seconds; *waiting* are the minions that have not returned, according
-    to the account; *times* is how often it was published again, by minion. It *ends* the job with
-    this JID, or ALL of its minions, if it is not empty.
+    A publication. *age* is in seconds. It *ends* the job with this JID, or ALL of its minions, or
+    *asks* after one, if these are not empty. *again*: it may go out again.
     """
 
     number: int
     jid: str
     age: float
-    waiting: list[str]
-    times: dict[str, int]
+    minions: frozenset[str]
     ends: str = ""
+    asks: str = ""
+    again: bool = True
 
 
 class Again(NamedTuple):
-    """A publication that goes out again unchanged, and the minions of its target that get it."""
+    """
+    A publication that goes out again unchanged, and the minions of its target that get it. *right*
+    says who has published it (:mod:`.rights`).
+    """
 
+    number: int
     jid: str
     load: bytes
     minions: list[str]
     target: Target
+    right: str = ""
 
 
 class Account(Database):
     """One database file below the master's ``cachedir``; see :class:`Database`."""
 
-    VERSION = 1
+    VERSION = 2
     SETTING = "cachedir"
     SCHEMA = tables.SCHEMA
-    ADDED = ()
+    ADDED = tables.ADDED
 
     def __init__(
         self,
@@ -101,7 +103,7 @@ class Account(Database):
         super().__init__(path, clock=clock, busy_timeout=busy_timeout)
         self._since_boot = since_boot
         self._most_rows, self._most_bytes = most_rows, most_bytes
-        self._unpacked: dict[bytes, Audience] = {}
+        self._unpacked: dict[bytes, frozenset[str]] = {}
 
     def hurried(self) -> Account:
         """Return the account for a worker that does not wait long for another one that writes."""
@@ -117,30 +119,34 @@ class Account(Database):
         load: bytes,
         minions: Iterable[str],
         target: Target = EVERYBODY,
+        *,
         ends: str = "",
+        asks: str = "",
+        again: bool = True,
+        right: str = "",
     ) -> int:
         """
         Write down a publication; return how many older ones were removed for it.
 
-        *minions* are the minions that Salt waits for, *target* is its target, *ends* the JID of the
-        job that it ends there, or ALL. It survives the death of every process. After a power cut
-        the last publications may be missing.
+        *minions* are the minions that Salt waits for, *target* is its target; the rest is as in
+        :class:`Published` and :class:`Again`. It survives the death of every process. After a power
+        cut the last publications may be missing.
         """
-        names, count = audience.packed(minions)
+        names = audience.packed(minions)
         aim = target.text()
         if len(load) > MOST_OF_ONE:
             raise RecordError(
                 f"A publication of {len(load)} bytes is too large for the account of the master. "
                 "It was published, but minions that miss it do not get it again."
             )
-        size = tables.ROW + len(load) + _SETS * (count // 8 + 1)
+        size = tables.ROW + len(load) + len(right)
         with self.transaction(durable=False) as db:
             inserted = db.execute(
-                "INSERT INTO publications (jid, audience, target, boot, up, at, size, ends) "
-                "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                "INSERT INTO publications (jid, audience, target, boot, up, at, size, ends, asks, "
+                "again, who) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 (
-                    *(jid, tables.members(db, names), tables.target(db, aim)),
-                    *(processes.boot(), self._since_boot(), self._clock(), size, ends),
+                    *(jid, tables.members(db, names), tables.target(db, aim), processes.boot()),
+                    *(self._since_boot(), self._clock(), size, ends, asks, again, right),
                 ),
             )
             db.execute("INSERT INTO loads VALUES (?, ?)", (inserted.lastrowid, load))
@@ -158,13 +164,17 @@ class Account(Database):
             return None
         with self.transaction(durable=False) as db:
             row = db.execute(
-                "SELECT jid, load, tickets.minions, CAST(targets.target AS BLOB) FROM tickets "
+                "SELECT tickets.number, jid, load, tickets.minions, "
+                "CAST(targets.target AS BLOB), who FROM tickets "
                 "JOIN publications USING (number) JOIN loads USING (number) "
                 "JOIN targets ON targets.number = publications.target WHERE ticket = ?",
                 (ticket,),
             ).fetchone()
             db.execute("DELETE FROM tickets WHERE ticket = ?", (ticket,))
-        return Again(row[0], row[1], json.loads(row[2]), aiming.read(row[3])) if row else None
+        if row is None:
+            return None
+        number, jid, load, minions, target, right = row
+        return Again(number, jid, load, json.loads(minions), aiming.read(target), right)
 
     # -- read and written by the engine ----------------------------------------
 
@@ -172,31 +182,25 @@ class Account(Database):
         """
         Yield the publications that are newer than this number, the oldest first.
 
-        If the minions of one are damaged, no minion of it is waited for.
+        If the minions of one are damaged, it is for none.
         """
         with self.connection() as db:
             newest = db.execute("SELECT max(at) FROM publications").fetchone()[0]
             rows = db.execute(
-                "SELECT publications.number, jid, boot, up, at, members.digest, members.minions, "
-                "waiting.minions, times.minions, ends FROM publications "
-                "JOIN members ON members.number = audience "
-                "LEFT JOIN waiting ON waiting.number = publications.number "
-                "LEFT JOIN times ON times.number = publications.number "
+                "SELECT publications.number, jid, boot, up, at, ends, asks, again, members.digest, "
+                "members.minions FROM publications JOIN members ON members.number = audience "
                 "WHERE publications.number > ? ORDER BY publications.number",
                 (number,),
             )
             # One after the other: all of them, unpacked, may be some millions of names.
-            for which, jid, boot, up, at, digest, names, left, times, ends in rows:
+            for which, jid, boot, up, at, ends, asks, again, digest, names in rows:
                 age = self._age(boot, up, at, newest)
                 try:
-                    all_of_them = self._audience(digest, names)
+                    minions = self._audience(digest, names)
                 except RecordError as err:
                     log.error("safeupdate: nobody gets the job %s again: %s", jid, err)
-                    yield Published(which, jid, age, [], {}, ends)
-                    continue
-                waiting = all_of_them.names if left is None else all_of_them.listed(left)
-                counted = all_of_them.counted(times) if times else {}
-                yield Published(which, jid, age, waiting, counted, ends)
+                    minions = frozenset()
+                yield Published(which, jid, age, minions, ends, asks, bool(again))
 
     def numbers(self) -> set[int]:
         """Return the numbers of all publications."""
@@ -221,44 +225,23 @@ class Account(Database):
                     log.error("safeupdate: nobody gets the job %s again: %s", row[0], err)
         return found
 
-    def ticket(self, number: int, minions: Iterable[str], times: Mapping[str, int]) -> str:
+    def ticket(self, number: int, minions: Iterable[str]) -> str:
         """Write down that a publication goes out again, to these minions; return the ticket."""
         ticket = secrets.token_hex(16)
         listed = json.dumps(sorted(minions))
-        # Without an audience the publication is gone, and nobody can redeem the ticket.
-        with self.connection() as db:
-            rows = tables.audiences(db, [number])
-        counts = b"".join(self._audience(*stored).counts(times) for _, *stored in rows)
         with self.transaction(durable=False) as db:
             # The engine publishes one after the other, so another ticket was never redeemed.
             db.execute("DELETE FROM tickets WHERE number = ?", (number,))
             db.execute("INSERT INTO tickets VALUES (?, ?, ?)", (ticket, number, listed))
-            db.execute("INSERT OR REPLACE INTO times VALUES (?, ?)", (number, counts))
         return ticket
 
-    def settle(self, done: Iterable[int], waiting: Mapping[int, Iterable[str]]) -> None:
-        """Delete publications with all their data; write down which minions others wait for."""
-        gone = list(done)
-        sets: list[tuple[int, bytes]] = []
-        with self.connection() as db:
-            rows = tables.audiences(db, waiting)
-        for number, *stored in rows:
-            # The next engine reports a damaged one, and deletes it. The others continue.
-            with contextlib.suppress(RecordError):
-                sets.append((number, self._audience(*stored).members(waiting[number])))
-        # A publication that is deleted may be why a minion is not waited for any more.
-        for at in range(0, len(sets), _AT_ONCE):
-            with self.transaction(durable=False) as db:
-                db.executemany(
-                    "INSERT OR REPLACE INTO waiting SELECT number, ? FROM publications "
-                    "WHERE number = ?",
-                    [(members, number) for number, members in sets[at : at + _AT_ONCE]],
-                )
+    def delete(self, numbers: Iterable[int]) -> None:
+        """Delete publications with all their data."""
+        gone = list(numbers)
         for at in range(0, len(gone), _AT_ONCE):
             with self.transaction(durable=False) as db:
                 tables.delete(db, gone[at : at + _AT_ONCE])
-        if gone:
-            self.scrub()
+        self.scrub()
 
     def forget_tickets(self) -> None:
         """Delete tickets that nobody has redeemed, and calls that nobody waits for."""
@@ -315,8 +298,10 @@ class Account(Database):
         now = self._clock()
         return now - at if now >= newest else math.inf
 
-    def _audience(self, digest: bytes, minions: bytes) -> Audience:
-        found = self._unpacked.pop(digest, None) or Audience(minions)
+    def _audience(self, digest: bytes, minions: bytes) -> frozenset[str]:
+        found = self._unpacked.pop(digest, None)
+        if found is None:
+            found = audience.unpacked(minions)
         # The last used ones stay.
         self._unpacked[digest] = found
         if len(self._unpacked) > _UNPACKED:

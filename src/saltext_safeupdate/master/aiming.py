@@ -89,19 +89,24 @@ def narrowed(target: Target, minions: Iterable[str]) -> Target:
 
 
 def asked(
-    targets: Mapping[int, Target], jids: Mapping[int, str], minions: Iterable[str]
+    targets: Mapping[int, Target],
+    jids: Mapping[int, str],
+    ages: Mapping[int, float],
+    minions: Iterable[str],
 ) -> list[dict[str, Any]]:
     """
     Return the question to minions about publications: does each target match them?
 
-    *jids* has the job of each publication. A minion answers for jobs that it has not accepted.
+    *jids* has the job of each publication, *ages* how many seconds ago it was. A minion
+    answers for jobs that it has not accepted.
     """
     names = list(minions)
     found: dict[str, dict[str, Any]] = {}
     for number, target in targets.items():
         aim = narrowed(target, names)
-        asked = found.setdefault(aim.text(), {**aim._asdict(), "jobs": {}})
+        asked = found.setdefault(aim.text(), {**aim._asdict(), "jobs": {}, "ages": {}})
         asked["jobs"][str(number)] = jids[number]
+        asked["ages"][str(number)] = round(ages[number], 1)
     return list(found.values())
 
 

@@ -17,7 +17,7 @@ from ..core.errors import InputError, LockUnavailableError, RecordError
 from ..core.host import processes
 from ..core.host.locks import Lock
 from . import account as accounts
-from . import follower, hooks, questions, rollouts, targets
+from . import follower, hooks, questions, rollouts
 from .account import Account, path_of
 from .calls import Call, Calls
 from .gatekeeper import Gatekeeper
@@ -44,6 +44,10 @@ _ACCOUNT_INTERVAL = 30.0
 _MOST_READS = 64
 
 
+# The most seconds that it looks back: a job that comes later is not expected any more.
+MOST_WINDOW = 900.0
+
+
 def _for_ever() -> None:
     threading.Event().wait()
 
@@ -59,7 +63,9 @@ def run(
     reason = hooks.stood_down()
     look_back = 0.0
     try:
-        look_back = seconds("window", window)
+        look_back = min(seconds("window", window), MOST_WINDOW)
+        if look_back != window:
+            log.warning("safeupdate: 'window' of the engine is at most %g seconds", MOST_WINDOW)
     except InputError as err:
         reason = reason or f"{err} Nothing is published again; correct the engine's options."
     with alone(account):
@@ -82,7 +88,7 @@ def _serve(opts: Mapping[str, Any], account: Account, look_back: float) -> None:
             account,
             calls,
             window=look_back,
-            accepted=lambda: targets.accepted(opts),
+            patience=patience(opts),
             renewed=lambda: renew(account, owner),
         )
         asking = Questions(work.question, lambda: str(salt.utils.jid.gen_jid(dict(opts))))
@@ -90,12 +96,18 @@ def _serve(opts: Mapping[str, Any], account: Account, look_back: float) -> None:
         desk.orders[REDELIVER] = following.take
         driving = _rollouts(opts, owner, asking, desk)
         while True:
-            patience = follower.INTERVAL if asking.idle else questions.PACE
-            following.heard(hooks.notes().read(patience))
+            pause = follower.INTERVAL if asking.idle else questions.PACE
+            following.heard(hooks.notes().read(pause))
             following.tick()
             desk.tick()
             driving.tick()
             time.sleep(_GATHER)
+
+
+def patience(opts: Mapping[str, Any]) -> float:
+    """Return how many seconds Salt's clients give minions to say that they run a job."""
+    wait = float(opts.get("gather_job_timeout") or 10)
+    return wait + float(opts.get("syndic_wait") or 0) if opts.get("order_masters") else wait
 
 
 def owner_of(

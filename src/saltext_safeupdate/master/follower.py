@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import logging
-import math
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,23 +11,22 @@ from salt.exceptions import SaltException
 
 from ..core.errors import RecordError, visible
 from ..core.host import processes
-from . import account as accounts
 from . import aiming, notes
-from .account import Account, Published
+from .account import Account
 from .calls import Call, Calls
-from .missed_jobs import Answer, Tracker
+from .missed_jobs import Answer, MissedJobs
 from .redelivery import Redelivery
 
 log = logging.getLogger(__name__)
 
 # Seconds between two looks for minions to ask, and for jobs to publish again.
-INTERVAL = 1.0
-# Seconds between two times that new returns are written down.
-SETTLE_INTERVAL = 5.0
+INTERVAL = 0.5
+# Seconds between two times that old publications are deleted.
+FORGET_INTERVAL = 5.0
 # The most publications in one interval.
-MOST_AT_ONCE = 20
-# Seconds after which keys are looked up in any case.
-_KEYS_INTERVAL = 60.0
+MOST_AT_ONCE = 10
+# The number of queries whose answers count.
+_QUERIES = 100
 # Seconds between two complaints about a minion, and the most minions that are remembered for it.
 _TELL_INTERVAL, _MOST_TOLD = 3600.0, 1000
 # The most characters of an error in a report.
@@ -37,16 +35,18 @@ _LONGEST = 500
 
 @dataclass
 class _Asked:
-    """The request of an administrator, and its results."""
+    """The request of an administrator, with the publications to ask about, and its results."""
 
     number: int
     until: float
-    open: dict[str, set[str]]
+    open: dict[str, set[int]]
     report: dict[str, Any] = field(
         default_factory=lambda: {
             "published": {},
             "accepted": {},
             "not_meant": {},
+            "away": {},
+            "given_up": {},
             "undecided": {},
             "no_answer": [],
             "not_set_up": [],
@@ -54,39 +54,19 @@ class _Asked:
         }
     )
 
-
-class _Accepted:
-    """The minions whose keys are accepted, looked up when they may have changed."""
-
-    def __init__(self, look: Callable[[], Collection[str]]) -> None:
-        self._look = look
-        self._known: frozenset[str] = frozenset()
-        self._next = self._stale = 0.0
-
-    def among(self, minions: list[str], now: float) -> list[str]:
-        """Return the minions in *minions* whose keys are accepted."""
-        if now >= self._stale or (now >= self._next and not self._known.issuperset(minions)):
-            self._known = frozenset(self._look())
-            self._next, self._stale = now + INTERVAL, now + _KEYS_INTERVAL
-            if not self._known:
-                # Salt also says so if it cannot read the keys. Until then, the minions that Salt
-                # published to are waited for; Salt itself checks what goes out again.
-                self._stale = now + INTERVAL
-                log.warning("safeupdate: no key of a minion is accepted, or no key can be read")
-        if not self._known:
-            return minions
-        if self._known.issuperset(minions):
-            return minions
-        return [minion for minion in minions if minion in self._known]
+    def add(self, what: str, jid: str, minion: str) -> None:
+        listed = self.report[what].setdefault(jid, [])
+        if minion not in listed:
+            listed.append(minion)
 
 
 class Follower:
     """
     Follows the publications of this master, and publishes jobs again that minions have missed.
 
-    *window* is how far it looks back, in seconds. *accepted* returns the minions whose keys are
-    accepted: Salt also waits for others, which minions have made up. *renewed* is called if there
-    is a new account, because the last one was unreadable or was removed.
+    *window* is how far it looks back, and *patience* how long those who wait for a job wait for a
+    minion to say that it has it, in seconds. *renewed* is called if there is a new account, because
+    the last one was unreadable or was removed.
     """
 
     def __init__(
@@ -96,7 +76,7 @@ class Follower:
         calls: Calls,
         *,
         window: float,
-        accepted: Callable[[], Collection[str]] | None = None,
+        patience: float,
         renewed: Callable[[], object] = lambda: None,
         clock: Callable[[], float] = processes.since_boot,
     ) -> None:
@@ -104,20 +84,18 @@ class Follower:
         self._account = account
         self._calls = calls
         self._clock = clock
-        self._window = window
         self._renewed = renewed
-        self._accepted = _Accepted(accepted) if accepted else None
-        self._tracker = Tracker(window=window)
+        self._limits = {"window": window, "patience": patience}
+        self._missed = MissedJobs(**self._limits)
         self._seen = self._file = 0
         self._stamp: tuple[int, ...] = ()
+        # Publications that go out again, and queries that are not answered: by minion.
         self._again: dict[int, set[str]] = {}
+        self._queries: dict[str, dict[str, set[int]]] = {}
         self._requests: list[_Asked] = []
         self._undecided: dict[str, float] = {}
-        # Publications that still have to be written down, and whether some were ended.
-        self._ended_some = False
-        self._done: list[int] = []
-        self._changed: dict[int, list[str]] = {}
-        self._next_look = self._next_settling = 0.0
+        self._old: list[int] = []
+        self._next_look = self._next_forgetting = 0.0
 
     def heard(self, taken: Iterable[list[Any]]) -> None:
         """Act on notes of the workers about messages of minions, with their verified IDs."""
@@ -125,15 +103,13 @@ class Follower:
         if taken:
             self._learn()
         for kind, *values in taken:
-            if kind == notes.RETURN:
-                self._settled(*values)
-            elif kind == notes.START:
-                self._tracker.started(values[0], self._clock())
+            if kind == notes.START:
+                self._started(values[0])
             elif kind == notes.ANSWER:
                 self._answered(*values)
 
     def tick(self) -> None:
-        """Do the work that is due; at most once a second."""
+        """Do the work that is due; at most twice a second."""
         now = self._clock()
         if now < self._next_look:
             return
@@ -142,7 +118,7 @@ class Follower:
         self._publish_again()
         self._ask()
         self._end_requests()
-        self._settle()
+        self._forget()
 
     # -- learning --------------------------------------------------------------
 
@@ -156,49 +132,43 @@ class Follower:
         self._file = stamp[0]
         try:
             for one in self._account.since(self._seen):
-                self._learn_of(one)
+                self._missed.published(one, self._clock())
                 self._seen = one.number
         except RecordError as err:
             log.error("safeupdate: %s", err)
             return
         self._stamp = stamp
 
-    def _learn_of(self, one: Published) -> None:
-        now = self._clock()
-        waiting = one.waiting
-        if self._accepted:
-            waiting = self._accepted.among(waiting, now)
-        for minion in waiting if one.ends else ():
-            # Whether the minion hears of this or not: nobody wants the other job any more.
-            ended = self._tracker.waiting(minion) if one.ends == accounts.ALL else [one.ends]
-            for jid in ended:
-                self._ended(jid, minion)
-        if one.ends == accounts.ALL:
-            # It is about this moment, and never published again.
-            self._done.append(one.number)
-        else:
-            self._tracker.published(one.number, one.jid, waiting, now - one.age, one.times)
-
     def _start_anew(self) -> None:
         """Continue with a new account, whose numbers start again. Earlier data is forgotten."""
-        self._tracker = Tracker(window=self._window)
+        self._missed = MissedJobs(**self._limits)
         self._again.clear()
+        self._queries.clear()
         # They have numbers of the account that is gone; their callers are told so.
         self._requests.clear()
-        self._done, self._changed = [], {}
+        self._old = []
         self._seen = 0
         self._renewed()
 
+    def _started(self, minion: str, *, forced: bool = False) -> None:
+        self._missed.started(minion, self._clock(), forced=forced)
+        # A late answer of the earlier process says nothing about this one.
+        for asked in self._queries.values():
+            asked.pop(minion, None)
+
     def _answered(self, query: str, minion: str, answer: object) -> None:
-        meant = self._tracker.answered(query, minion, answer, self._clock())
-        if meant is None:
+        numbers = self._queries.get(query, {}).pop(minion, None)
+        if numbers is None:
             return
-        for number in meant.missed:
+        found = self._missed.answered(minion, numbers, answer, self._clock())
+        if found is None:
+            return
+        for number in found.missed:
             self._again.setdefault(number, set()).add(minion)
-        if meant.undecided:
-            self._cannot_decide(minion, meant.undecided)
+        if found.undecided:
+            self._cannot_decide(minion, found.undecided)
         for request in self._requests:
-            self._note(request, minion, answer, meant)
+            self._note(request, minion, numbers, found)
 
     def _cannot_decide(self, minion: str, jids: Iterable[str]) -> None:
         """Log from time to time that a minion cannot decide about targets."""
@@ -215,89 +185,99 @@ class Follower:
                 ", ".join(jids),
             )
 
-    def _ended(self, jid: str, minion: str) -> None:
-        """A job was ended on a minion: if the minion has missed it, it does not get it any more."""
-        self._ended_some = True
-        for number, minions in self._again.items():
-            if self._tracker.jid(number) == jid:
-                minions.discard(minion)
-        self._settled(jid, minion)
-
-    def _settled(self, jid: str, minion: str) -> None:
-        self._tracker.returned(jid, minion, self._clock())
-        for request in self._requests:
-            request.open.get(minion, set()).discard(jid)
-
     # -- acting ----------------------------------------------------------------
 
     def _ask(self) -> None:
-        query = self._tracker.due(self._clock())
-        if query is None:
+        now = self._clock()
+        query = self._missed.due(now)
+        if not query.numbers:
             return
+        numbers, minions = query.all, sorted(query.numbers)
         try:
-            targets = self._account.targets(query.numbers)
-            gone = set(query.numbers).difference(targets)
-            if gone:
-                self._keep(self._account.numbers() - gone)
-                self._ask()
-                return
-            jids = {number: self._tracker.jid(number) for number in targets}
-            aims = aiming.asked(targets, jids, query.minions)
-            jid = self._work.ask(query.minions, query.jids, aims)
+            targets = self._account.targets(numbers)
+            if gone := set(numbers).difference(targets):
+                # A full account has removed the oldest. It is asked again later.
+                self._missed.keep(self._account.numbers() - gone)
+            jids = {number: self._missed.jid(number) for number in targets}
+            ages = self._missed.ages(targets, self._clock())
+            aims = aiming.asked(targets, jids, ages, minions)
+            jid = self._work.ask(minions, set(jids.values()), aims)
         except (RecordError, SaltException, OSError) as err:
             log.error("safeupdate: minions cannot be asked what they missed: %s", err)
-            jid = ""
-        self._tracker.asked(jid, query, self._clock())
-
-    def _keep(self, numbers: set[int]) -> None:
-        """Forget all other publications: a full account has removed the oldest."""
-        self._tracker.keep(numbers)
-        for request in self._requests:
-            for minion, jids in request.open.items():
-                jids.intersection_update(self._tracker.waiting(minion))
+            return
+        if jid:
+            self._queries[jid] = query.numbers
+            for old in list(self._queries)[:-_QUERIES]:
+                del self._queries[old]
 
     def _publish_again(self) -> None:
+        now = self._clock()
+        sent: set[str] = set()
         for number in sorted(self._again)[:MOST_AT_ONCE]:
-            minions = self._again.pop(number)
-            jid = self._tracker.jid(number)
-            # Since the answer, all minions have returned it, or it was ended, or is too old.
-            if not jid or not minions:
+            jid = self._missed.jid(number)
+            if self._missed.asks(number) and sent:
+                # A minion has to begin a job before it can say so.
+                continue
+            # Since the answer it was ended, or given up, or is too old.
+            minions = self._missed.still_open(number, self._again.pop(number), now)
+            if not minions:
                 continue
             try:
-                reached = self._work.publish(number, jid, minions, self._tracker.times(number))
+                reached = self._work.publish(number, jid, minions)
             except (RecordError, SaltException, OSError) as err:
+                if self._is_gone(number):
+                    log.warning(
+                        "safeupdate: job %s is not published again: whoever has published it may "
+                        "not do so any more, or it is too old for the account",
+                        jid,
+                    )
+                    self._note_given_up(jid, minions)
+                    continue
                 log.error("safeupdate: job %s cannot be published again: %s", jid, err)
-                self._tracker.not_sent(number, minions)
+                self._missed.not_sent(number, minions, now)
                 for request in self._requests:
                     if not minions.isdisjoint(request.open):
                         request.report["failed"][jid] = visible(str(err))[:_LONGEST]
                 continue
+            sent.add(jid)
             for request in self._requests:
-                mine = sorted(minion for minion in reached if minion in request.open)
-                if mine:
-                    listed = request.report["published"].setdefault(jid, [])
-                    listed += [minion for minion in mine if minion not in listed]
+                for minion in reached:
+                    if minion in request.open:
+                        request.add("published", jid, minion)
 
-    def _settle(self) -> None:
-        """Write down which minions have returned, and delete finished publications."""
+    def _is_gone(self, number: int) -> bool:
+        """Tell whether the account has the publication no more; if so, it is forgotten."""
+        try:
+            there = self._account.numbers()
+        except RecordError:
+            return False
+        if number not in there:
+            self._missed.keep(there)
+        return number not in there
+
+    def _note_given_up(self, jid: str, minions: Iterable[str]) -> None:
+        for request in self._requests:
+            for minion in minions:
+                if minion in request.open:
+                    request.add("given_up", jid, minion)
+
+    def _forget(self) -> None:
+        """Delete what is too old to go out again."""
         now = self._clock()
-        if now < self._next_settling:
+        if now < self._next_forgetting:
             return
-        self._next_settling = now + SETTLE_INTERVAL
+        self._next_forgetting = now + FORGET_INTERVAL
         # Two changes in one tick of the kernel's clock look like one.
         self._stamp = ()
-        # After the deletion of a job that ends another, nothing else tells that the other is over.
-        self._changed |= self._tracker.take_changed(math.inf if self._ended_some else now)
-        self._ended_some = False
-        self._done += self._tracker.take_done()
-        if self._done or self._changed:
+        self._old += self._missed.forget(now)
+        if self._old:
             try:
-                self._account.settle(self._done, self._changed)
+                self._account.delete(self._old)
             except RecordError as err:
-                # They are written down the next time.
+                # They are deleted the next time.
                 log.error("safeupdate: %s", err)
                 return
-            self._done, self._changed = [], {}
+            self._old = []
 
     # -- requests of administrators --------------------------------------------
 
@@ -306,29 +286,27 @@ class Follower:
         # Everything that was published before the request counts.
         self._learn()
         now = self._clock()
-        asked = {minion: set(self._tracker.waiting(minion)) for minion in call.given["minions"]}
-        asked = {minion: jids for minion, jids in asked.items() if jids}
-        for minion in asked:
-            self._tracker.started(minion, now, forced=True)
-        self._requests.append(_Asked(call.number, now + call.given["timeout"], asked))
+        request = _Asked(call.number, now + call.given["timeout"], {})
+        for minion in call.given["minions"]:
+            numbers = self._missed.published_for(minion)
+            if numbers:
+                request.open[minion] = numbers
+                self._started(minion, forced=True)
+        self._requests.append(request)
 
-    @staticmethod
-    def _note(request: _Asked, minion: str, answer: Any, meant: Answer) -> None:
+    def _note(self, request: _Asked, minion: str, numbers: set[int], found: Answer) -> None:
         """Note the result of an answer for a request."""
         if minion not in request.open:
             return
-        report = request.report
-        if meant.plain:
-            report["not_set_up"].append(minion)
+        if found.plain:
+            request.report["not_set_up"].append(minion)
             request.open[minion].clear()
             return
-        for name, jids in (("not_meant", meant.not_meant), ("undecided", meant.undecided)):
-            for jid in request.open[minion].intersection(jids):
-                report[name].setdefault(jid, []).append(minion)
-        if answer is not False:
-            known = report["accepted"].setdefault(minion, {})
-            known |= {jid: answer[jid] for jid in meant.asked if jid in answer}
-        request.open[minion].difference_update(meant.asked)
+        for name in ("not_meant", "away", "given_up", "undecided"):
+            for jid in getattr(found, name):
+                request.add(name, jid, minion)
+        request.report["accepted"].setdefault(minion, {}).update(found.accepted)
+        request.open[minion] -= numbers
 
     def _end_requests(self) -> None:
         """Report requests that are answered completely, or whose time is up."""
@@ -337,7 +315,7 @@ class Follower:
             if self._again or (any(request.open.values()) and now < request.until):
                 continue
             answered = {*request.report["accepted"], *request.report["not_set_up"]}
-            silent = {minion for minion, jids in request.open.items() if jids}
+            silent = {minion for minion, numbers in request.open.items() if numbers}
             request.report["no_answer"] = sorted(silent - answered)
             request.report["not_set_up"].sort()
             try:

@@ -13,7 +13,7 @@ import inspect
 import logging
 import re
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import salt.master
@@ -24,19 +24,15 @@ from .. import patches
 from ..core.errors import RecordError
 from ..core.jobs import functions, jids
 from ..patches import Patch
-from . import aiming, questions, replies, senders
+from . import aiming, questions, replies, rights, senders
 from .account import ALL, QUESTION, TICKET, Account, path_of
 from .aiming import Target, Undecidable
+from .choice import Choice
+from .engine_options import START_TAGS, choice, configured, start_tags, unfit
 from .notes import RETURN, START, Notes, Share, heard
 
 log = logging.getLogger(__name__)
 
-# The engine, as the configuration names it.
-ENGINE = "safeupdate_redeliver"
-# How a minion says that it has started.
-START_TAGS = ("salt/minion/*/start", "minion_start")
-# From this version of the protocol on, the channel knows for certain which minion sends.
-_AUTH_VERSION = 3
 # The keys of a publication that name its target.
 _AIM = ("tgt", "tgt_type", "delimiter")
 # The most publications that may be under way at once; any more were never sent.
@@ -52,6 +48,8 @@ _PREPARED = ("self", "minions", "jid", "clear_load", "extra", "missing")
 _SENT = ("self", "load")
 _CALLED = ("self", "func", "load")
 _REFUSES = (PublishError,)
+
+_ALL = Choice()
 
 # The pipes of the workers: notes about all messages of minions, and answers to our questions.
 _installed: list[tuple[Notes, Notes]] = []
@@ -75,6 +73,7 @@ def install(opts: Mapping[str, Any]) -> bool:
         workers = opts.get("worker_threads")
         keeper = Keeper(
             *(Account(path_of(opts)), notes, answers, start_tags(opts)),
+            choice=choice(opts),
             forwards=bool(opts.get("order_masters")),
             workers=workers if isinstance(workers, int) else 1,
         )
@@ -106,33 +105,6 @@ def stood_down() -> str:
     return _stood_down[0] if _stood_down else ""
 
 
-def unfit(opts: Mapping[str, Any]) -> str:
-    """Return why the configuration of a master makes redelivery unsafe; empty if it does not."""
-    version = opts.get("minimum_auth_version", 0)
-    if not isinstance(version, int) or version < _AUTH_VERSION:
-        return (
-            f"Minions may send under the names of others: 'minimum_auth_version' of the master is "
-            f"below {_AUTH_VERSION}. Set it to {_AUTH_VERSION}, or update Salt if it does not "
-            "have it."
-        )
-    if opts.get("open_mode"):
-        return (
-            "Anybody may send under the names of minions: 'open_mode' of the master is on. Turn it "
-            "off, and restart the master."
-        )
-    if opts.get("cluster_id"):
-        return (
-            "This master belongs to a cluster ('cluster_id'), whose other masters get returns that "
-            "it does not see."
-        )
-    if opts.get("enable_ssh_minions"):
-        return (
-            "This master also publishes through salt-ssh ('enable_ssh_minions'), where a job that "
-            "is published again would run again."
-        )
-    return ""
-
-
 def put_in(keeper: Keeper) -> str:
     """Replace the functions of Salt's master; return why that is not possible, or empty."""
     table = keeper.table()
@@ -146,45 +118,20 @@ def put_in(keeper: Keeper) -> str:
     return ""
 
 
-def configured(opts: Mapping[str, Any]) -> bool:
-    """Return whether this master has our engine."""
-    return any(True for _ in _engines(opts))
-
-
-def start_tags(opts: Mapping[str, Any]) -> list[str]:
-    """Return the patterns of tags that announce a start, according to the engine's options."""
-    for options in _engines(opts):
-        given = options.get("start_tags")
-        if isinstance(given, str):
-            return [given]
-        if isinstance(given, list | tuple):
-            return [tag for tag in given if isinstance(tag, str)]
-    return list(START_TAGS)
-
-
-def _engines(opts: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """Yield the options of our engine, as often as it is configured."""
-    engines = opts.get("engines") or []
-    for engine in [engines] if isinstance(engines, Mapping | str) else engines:
-        if engine == ENGINE:
-            yield {}
-        for name, given in engine.items() if isinstance(engine, Mapping) else ():
-            options = given if isinstance(given, Mapping) else {}
-            if ENGINE in (name, options.get("engine_module")):
-                yield options
-
-
 class _Unsent(NamedTuple):
     """
     A publication that Salt is about to send.
 
-    *load* is the whole publication, and *content* the part of it without the target.
+    *load* is the whole publication, and *content* the part of it without the target. The rest is as
+    in :meth:`.Account.published`.
     """
 
     load: dict[str, Any]
     content: dict[str, Any]
     minions: list[str]
     target: Target
+    again: bool
+    right: str
 
 
 class Keeper:
@@ -202,10 +149,12 @@ class Keeper:
         tags: Iterable[str] = START_TAGS,
         clock: Callable[[], float] = time.monotonic,
         *,
+        choice: Choice = _ALL,
         forwards: bool = False,
         workers: int = 5,
     ) -> None:
         self._account = account
+        self._choice = choice
         self._forwards = forwards
         self._notes = notes
         self._answers = replies.Sender(answers)
@@ -215,6 +164,7 @@ class Keeper:
         self._clock = clock
         self._complain_at = self._wait_at = 0.0
         self._unsent: dict[int, _Unsent] = {}
+        self._config = ""
 
     def table(self) -> list[Patch]:
         """Return the functions of Salt to replace, and the ones that we need."""
@@ -237,7 +187,7 @@ class Keeper:
         # arguments.
         answer = replies.of(load, questions.FUNCTIONS) if note and note[0] == RETURN else None
         outcome = original(master, func, load)
-        if note is None:
+        if note is None or (note[0] == RETURN and not answer):
             return outcome
         if inspect.isawaitable(outcome):
             return self._once_done(outcome, note, answer)
@@ -263,6 +213,7 @@ class Keeper:
             return
         if answer:
             self._answers.send(*answer)
+            return
         minion = note[1] if note[0] == START else note[2]
         self._notes.write(*note, takes=functools.partial(self._share.takes, minion))
 
@@ -279,7 +230,7 @@ class Keeper:
         """Only the master's own publications pass here."""
         if TICKET in extra:
             try:
-                return self._again(extra[TICKET], minions, clear_load)
+                return self._again(master, extra[TICKET], minions, clear_load)
             except PublishError:
                 raise
             except Exception as err:
@@ -290,14 +241,17 @@ class Keeper:
         # be able to fill the account.
         # The engine repeats its own questions if it still needs the answers.
         ours = "id" in extra or QUESTION in extra
-        fun, arg = load.get("fun"), load.get("arg")
-        matters = functions.is_redelivered(fun) or functions.ends(fun, arg) is not None
-        if minions and not ours and matters:
-            self._note_unsent(load, minions)
+        if minions and not ours:
+            self._note_unsent(load, minions, lambda: self._right(master, clear_load, extra))
         return load
 
+    def _right(self, master: Any, clear_load: Mapping[str, Any], extra: Mapping[str, Any]) -> str:
+        # It is the same in a master until it is started again.
+        self._config = self._config or rights.config_of(master.opts)
+        return rights.of(self._config, clear_load, extra)
+
     def _again(
-        self, ticket: object, minions: Iterable[str], clear_load: dict[str, Any]
+        self, master: Any, ticket: object, minions: Iterable[str], clear_load: dict[str, Any]
     ) -> dict[str, Any]:
         """Return the original publication, for the minions that get it again."""
         again = self._account.redeem(ticket)
@@ -309,31 +263,48 @@ class Keeper:
         except Undecidable as err:
             raise PublishError(f"safeupdate: nothing was published again: {err}") from err
         load: dict[str, Any] = salt.payload.loads(again.load)
+        aim = again.target._asdict()
+        if again.right and not rights.still_holds(again.right, master, {**aim, **load}, names):
+            self._account.delete([again.number])
+            raise PublishError("safeupdate: who has published it may not do so any more")
         # A syndic forwards it, to the minions that the syndic itself targets.
         listed = None if self._forwards else aiming.by_name(again.target, names)
-        aim = {"tgt": listed, "tgt_type": "list"} if listed else {"tgt": words}
-        load |= {"tgt_type": "compound", **aim}
+        narrow = {"tgt": listed, "tgt_type": "list"} if listed else {"tgt": words}
+        load |= {"tgt_type": "compound", **narrow}
         clear_load["jid"] = load["jid"]
         return load
 
-    def _note_unsent(self, load: dict[str, Any], minions: Iterable[str]) -> None:
-        """Remember a publication that is about to be sent."""
-        target, jid = aiming.of(load), str(load.get("jid"))
-        missed = f"Minions that miss job {jid[:32]!a} do not get it again"
-        if not jids.is_jid(jid):
-            # They cannot see when it was made, so each says that it may have run it.
-            self._complain(f"{missed}, because its ID is not one that Salt has made.")
-            return
-        try:
-            aiming.check(target, forwarded=self._forwards)
-        except (Undecidable, TypeError, ValueError) as err:
-            self._complain(f"{missed}, because they could not tell whether it is meant: {err}.")
+    def _note_unsent(
+        self, load: dict[str, Any], minions: Iterable[str], right: Callable[[], str]
+    ) -> None:
+        """Remember a publication that is about to be sent, if it matters."""
+        again, ends, asks = self._choice.is_wanted(load), _ends(load), _asks(load)
+        target = aiming.of(load)
+        why_not = self._why_not_again(load, target) if again else ""
+        if why_not:
+            self._complain(
+                f"Minions that miss job {str(load.get('jid'))[:32]!a} do not get it again, because "
+                f"{why_not}."
+            )
+        again = again and not why_not
+        if not (again or ends or asks):
             return
         # Salt may add keys until it is sent.
         content = {key: value for key, value in load.items() if key not in _AIM}
-        self._unsent[id(load)] = _Unsent(load, content, list(minions), target)
+        may_get = self._choice.may_get(minions)
+        self._unsent[id(load)] = _Unsent(load, content, may_get, target, again, right())
         if len(self._unsent) > _MOST_UNSENT:
             del self._unsent[next(iter(self._unsent))]
+
+    def _why_not_again(self, load: Mapping[str, Any], target: Target) -> str:
+        if not jids.is_jid(str(load.get("jid"))):
+            # They cannot see when it was made, so each says that it may have run it.
+            return "its ID is not one that Salt has made"
+        try:
+            aiming.check(target, forwarded=self._forwards)
+        except (Undecidable, TypeError, ValueError) as err:
+            return f"they could not tell whether it is meant: {err}"
+        return ""
 
     def _send(self, original: Callable[..., Any], master: Any, load: Any) -> Any:
         """Write a sent publication down. One that could not be sent must never come later."""
@@ -363,7 +334,10 @@ class Keeper:
                 salt.payload.dumps(sent.content),
                 sent.minions,
                 sent.target,
-                _ends(sent.content),
+                ends=_ends(sent.content),
+                asks=_asks(sent.content),
+                again=sent.again,
+                right=sent.right,
             )
         except (RecordError, OSError, SaltException, TypeError, ValueError) as err:
             if not in_vain:
@@ -393,6 +367,14 @@ def _ends(load: Mapping[str, Any]) -> str:
     """Return which job a publication ends, as the account has it."""
     ended = functions.ends(load.get("fun"), load.get("arg"))
     return ALL if ended == "" else ended or ""
+
+
+def _asks(load: Mapping[str, Any]) -> str:
+    """Return after which job a publication asks; empty if it does not."""
+    arg = load.get("arg")
+    if load.get("fun") != functions.FIND_JOB or not isinstance(arg, list | tuple) or not arg:
+        return ""
+    return str(arg[0])
 
 
 def _is_refused(outcome: Any) -> bool:

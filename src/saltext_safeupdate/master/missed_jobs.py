@@ -1,420 +1,245 @@
 """
-Which published jobs minions have missed: the master's side of "exactly once".
+Which of the recent publications a minion may have missed, and may still get.
 
-The master sends a query to a minion that was away: which of these jobs has it accepted, and which
-of the others are meant for it? Those are published to it again. Only the minion decides: the master
-only knows which minions may be meant. Silence or an error decides nothing: a minion that does not
-answer is asked again later.
+A minion is asked when it starts. Only the minion decides: the master only knows for which minions a
+publication may be, and that nobody has given it up. Salt's clients let the master ask after the
+jobs that they wait for (``saltutil.find_job``), and give up a minion that does not answer in time.
 """
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Iterable, Mapping, Set
+import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
-from ..core.jobs.meant import MEANT, NOT_MEANT, about
-from . import minion_sets
-from .minion_sets import Numbered
+from ..core.jobs.meant import AWAY, MISSED, NOT_MEANT, about
+from .account import ALL, Published
 
-# Seconds that a job has to return before a query about it.
-PATIENCE = 15.0
-# Seconds until a minion that did not answer is asked again, doubled from the first to the last.
-FIRST_INTERVAL = 30.0
-LAST_INTERVAL = 600.0
-# Seconds for which it is asked every minute after it has sent something: it lives, but may not
-# receive. Salt notices a broken subscription after tcp_keepalive_idle, 300 s.
-_HEARD, _HEARD_INTERVAL = 900.0, 60.0
+# Seconds until a minion that did not answer is asked again; then twice as long, and so on.
+FIRST_INTERVAL = 10.0
 # Seconds between two starts of a minion that both count.
 START_INTERVAL = 10.0
-# How often a job is published again to the same minion.
-TIMES = 3
-# The most publications and minions of one query. An answer has to fit into one note of a
-# worker.
+# Seconds after a start for which earlier publications may still be written down.
+_LATE = 4.0
+# The most publications and minions of one query. An answer has to fit into one note of a worker.
 MOST_JOBS, MOST_MINIONS = 80, 200
-# From this number of minions on, numbers are freed.
-_RECYCLE_AT = 1000
-# The number of queries whose answers count.
-_QUERIES = 100
-# The most returns of jobs that are not known yet, but may be written down at any moment.
-_EARLY = 1000
 
 
-class Query(NamedTuple):
-    """Which minions to ask, for which jobs and their publications."""
+@dataclass
+class Query:
+    """Publications that minions are asked about, by minion. Each has its number."""
 
-    minions: list[str]
-    jids: list[str]
-    numbers: list[int]
+    numbers: dict[str, set[int]] = field(default_factory=dict)
+
+    @property
+    def all(self) -> list[int]:
+        return sorted(set().union(*self.numbers.values()))
 
 
 @dataclass(frozen=True)
 class Answer:
     """
-    The meaning of a minion's answer.
+    The meaning of a minion's answer about publications.
 
-    *missed* are the numbers of the publications that it has to get again, *asked* the jobs
-    that it was asked for. *not_meant* are the ones of them for others, *undecided* the ones that it
-    could not decide. *plain*: it has no ledger, so nobody knows which jobs it has run.
+    It has *missed* the ones with these numbers, and has *accepted* these jobs, in these states.
+    Others were *not_meant* for it, came while it was *away*, were *given_up* since, or are
+    *undecided*. *plain*: it has no ledger, so nobody knows which jobs it has run.
     """
 
-    missed: list[int]
-    asked: list[str]
-    plain: bool = False
+    missed: list[int] = field(default_factory=list)
+    accepted: dict[str, str] = field(default_factory=dict)
     not_meant: list[str] = field(default_factory=list)
+    away: list[str] = field(default_factory=list)
+    given_up: list[str] = field(default_factory=list)
     undecided: list[str] = field(default_factory=list)
+    plain: bool = False
 
 
-@dataclass(slots=True)
-class _Job:
-    """
-    A publication. Minions are *accepted* if they have it in their ledger, *undecided* if they could
-    not say whether they are meant, *sent* if it has just been published to them again, and *spent*
-    if they do not get it once more.
-    """
+@dataclass
+class _Started:
+    """A minion that has started: when it is asked next, and what it need not be asked any more."""
 
-    jid: str
-    at: float
-    waiting: int
-    accepted: int = 0
-    undecided: int = 0
-    sent: int = 0
-    sent_at: float = 0.0
-    spent: int = 0
-    times: dict[int, int] = field(default_factory=dict)
-    changed: bool = False
-
-
-@dataclass(slots=True)
-class _Asked:
-    """When a minion may be asked again, last sent something, and started."""
-
+    since: float
     at: float
     interval: float = FIRST_INTERVAL
-    heard: float | None = None
-    started: float | None = None
+    done: set[int] = field(default_factory=set)
+    # The publications that are left, and the newest one when these were found.
+    left: list[int] = field(default_factory=list)
+    newest: int = -1
 
 
-@dataclass(slots=True)
-class _Sent:
-    """A query that was published, and the minions that have not answered it."""
-
-    jids: list[str]
-    numbers: frozenset[int]
-    minions: int
-
-
-class Tracker:
+class MissedJobs:
     """
-    Follows publications, and which minions have returned them.
+    The publications of the last *window* seconds, and the minions to ask about them.
 
-    *window* is how far it looks back, in seconds. Times are from the caller's clock, which must not
-    jump. A publication has a *number*; one JID may have several. From *recycle_at* minions on,
-    those that have returned everything are forgotten.
+    A client that waits for a job gives a minion *patience* seconds to answer that it has it. Times
+    are from the caller's clock, which must not jump.
     """
 
-    def __init__(self, *, window: float, recycle_at: int = _RECYCLE_AT) -> None:
-        self._window = window
-        self._least = self._recycle_at = recycle_at
-        self._jobs: dict[int, _Job] = {}
-        self._by_jid: dict[str, list[int]] = {}
-        self._minions = Numbered()
-        self._asked: dict[int, _Asked] = {}
-        self._wakes: list[tuple[float, int]] = []
-        # Minions that are not asked now, that cannot answer, that have just started.
-        self._resting = self._plain = self._fresh = 0
-        self._queries: dict[str, _Sent] = {}
-        self._done: list[int] = []
-        self._early: dict[tuple[str, str], None] = {}
+    def __init__(self, *, window: float, patience: float) -> None:
+        self._window, self._patience = window, patience
+        self._recent: dict[int, tuple[float, Published]] = {}
+        self._newest = 0
+        self._started: dict[str, _Started] = {}
 
     # -- input -----------------------------------------------------------------
 
-    def published(
-        self,
-        number: int,
-        jid: str,
-        minions: Iterable[str],
-        at: float,
-        times: Mapping[str, int] | None = None,
-    ) -> set[str]:
-        """Note a publication, which some got *times* again; return minions with early returns."""
-        early = {minion for its, minion in self._early if its == jid}
-        job = _Job(jid, at, self._minions.members(set(minions) - early if early else minions))
-        job.changed = bool(early)
-        for minion, count in (times or {}).items():
-            bit = self._minions.number(minion)
-            job.times[bit] = count
-            if count >= TIMES:
-                job.spent |= 1 << bit
-        self._jobs[number] = job
-        self._by_jid.setdefault(jid, []).append(number)
-        if not job.waiting:
-            self._drop(number)
-        return early
-
-    def returned(self, jid: str, minion: str, now: float) -> None:
-        """Note a return; a minion that did not answer for long is asked again soon."""
-        if jid not in self._by_jid:
-            # A publication is written down after it was sent, and a minion may be very quick.
-            self._early[jid, minion] = None
-            if len(self._early) > _EARLY:
-                del self._early[next(iter(self._early))]
-        number = self._minions.find(minion)
-        if number is None:
-            return
-        asked = self._asked.get(number)
-        if asked is not None:
-            asked.heard = now
-            if asked.interval > FIRST_INTERVAL:
-                asked.interval = FIRST_INTERVAL
-                self._rest(number, asked, min(asked.at, now + FIRST_INTERVAL))
-        bit = 1 << number
-        for which in self._by_jid.get(jid, ())[:]:
-            job = self._jobs[which]
-            if job.waiting & bit:
-                self._let_go(which, bit)
+    def published(self, one: Published, now: float) -> None:
+        self._recent[one.number] = (now - one.age, one)
+        self._newest = one.number
 
     def started(self, minion: str, now: float, *, forced: bool = False) -> None:
-        """
-        Note that a minion has started: it is asked at once, also about accepted jobs.
+        """Note a start of a minion: it is asked soon, at once if *forced* or it is the first."""
+        last = self._started.get(minion)
+        at = now if forced or last is None else max(now, last.since + START_INTERVAL)
+        self._started[minion] = _Started(now, at)
 
-        After a second start shortly after the first, it is asked a little later, unless *forced*.
-        """
-        number = self._minions.find(minion)
-        if number is None:
-            return
-        asked = self._asked.setdefault(number, _Asked(now))
-        again = now if forced or asked.started is None else asked.started + START_INTERVAL
-        bit = 1 << number
-        if now < again:
-            if again < asked.at:
-                # It may never have received questions from before this start.
-                self._fresh |= bit
-                self._rest(number, asked, again)
-            return
-        asked.at, asked.interval = now, FIRST_INTERVAL
-        asked.started = asked.started if forced else now
-        self._plain &= ~bit
-        self._resting &= ~bit
-        self._fresh |= bit
-        for job in self._jobs.values():
-            job.accepted &= ~bit
-            job.undecided &= ~bit
-        # A late answer of the earlier process says nothing about this one.
-        for query in self._queries.values():
-            query.minions &= ~bit
+    def forget(self, now: float) -> list[int]:
+        """Forget what is older than the window; return the numbers of these publications."""
+        before = now - self._window
+        gone = [number for number, (at, _) in self._recent.items() if at < before]
+        for number in gone:
+            del self._recent[number]
+        for minion in [name for name, each in self._started.items() if each.since < before]:
+            del self._started[minion]
+        return gone
+
+    def keep(self, numbers: set[int]) -> None:
+        """Forget all other publications: a full account has removed them."""
+        for number in self._recent.keys() - numbers:
+            del self._recent[number]
+
+    # -- what is given up ------------------------------------------------------
+
+    def published_for(self, minion: str) -> set[int]:
+        """Return the publications that were for this minion and may go out again."""
+        return {n for n, (_, one) in self._recent.items() if one.again and minion in one.minions}
+
+    def open_for(self, minion: str, now: float) -> set[int]:
+        """Return the ones that nobody has given up, and what asks after them."""
+        jobs: dict[int, str] = {}
+        asked: dict[str, tuple[float, int]] = {}
+        for number, (at, one) in self._recent.items():
+            if minion not in one.minions:
+                continue
+            if one.ends:
+                jobs = {n: jid for n, jid in jobs.items() if one.ends not in (ALL, jid)}
+            if one.asks:
+                asked[one.asks] = (at, number)
+            elif one.again:
+                jobs[number] = one.jid
+        # An answer also needs time.
+        over = {jid for jid, (at, _) in asked.items() if now >= at + self._patience / 2}
+        found = {n for n, jid in jobs.items() if jid not in over}
+        return found | {asked[jobs[n]][1] for n in found if jobs[n] in asked}
+
+    def still_open(self, number: int, minions: Iterable[str], now: float) -> set[str]:
+        """Return the minions for which nobody has given up a publication by now."""
+        at, one = self._recent.get(number, (-math.inf, None))
+        if one is None or one.asks:
+            # The job itself has gone out.
+            return set(minions) if now < at + self._patience else set()
+        return {minion for minion in minions if number in self.open_for(minion, now)}
 
     # -- queries ---------------------------------------------------------------
 
-    def due(self, now: float) -> Query | None:
-        """Return which minions to ask now, and for which jobs; None if nothing is due."""
-        self._forget(now)
-        self._wake(now)
-        open_jobs = [(n, job.jid, self._unknown(job, now)) for n, job in self._jobs.items()]
-        wanted = 0
-        for _, _, minions in open_jobs:
-            wanted |= minions
-        chosen = minion_sets.lowest(wanted & ~(self._resting | self._plain), MOST_MINIONS)
-        jids: dict[str, None] = {}
-        numbers: list[int] = []
-        meant = 0
-        for number, jid, minions in open_jobs:
-            if minions & chosen:
-                meant |= minions & chosen
-                jids[jid] = None
-                numbers.append(number)
-                if len(numbers) == MOST_JOBS:
-                    break
-        return Query(self._minions.listed(meant), list(jids), numbers) if meant else None
-
-    def asked(self, jid: str, query: Query, now: float) -> None:
-        """Note that *query* has been published as the job *jid*; empty if it could not be."""
-        minions = self._minions.members(query.minions)
-        if len(query.numbers) < MOST_JOBS:
-            self._fresh &= ~minions
-        for number in minion_sets.numbers(minions):
-            asked = self._asked.setdefault(number, _Asked(now))
-            heard = asked.heard is not None and now < asked.heard + _HEARD
-            last = _HEARD_INTERVAL if heard else LAST_INTERVAL
-            self._rest(number, asked, now + asked.interval)
-            asked.interval = min(asked.interval * 2, last)
-        if jid:
-            self._queries[jid] = _Sent(query.jids, frozenset(query.numbers), minions)
-            for old in list(self._queries)[:-_QUERIES]:
-                del self._queries[old]
-
-    def answered(self, jid: str, minion: str, answer: object, now: float) -> Answer | None:
-        """
-        Note an answer to the query *jid*; None if this minion was not asked, or has answered.
-
-        The answer has the states of jobs by JID, and by :func:`about` whether others are meant for
-        it. It is False if the minion failed, and anything else if it does not know the query.
-        """
-        query = self._queries.get(jid)
-        number = self._minions.find(minion)
-        if query is None or number is None or not query.minions >> number & 1:
-            return None
-        bit = 1 << number
-        query.minions ^= bit
-        asked = self._asked.setdefault(number, _Asked(now))
-        if answer is False:
-            # An error: it is asked again, as if it had not answered.
-            return Answer([], query.jids, undecided=query.jids)
-        if not isinstance(answer, Mapping):
-            self._plain |= bit
-            return Answer([], query.jids, plain=True)
-        asked.interval = FIRST_INTERVAL
-        self._rest(number, asked, now + FIRST_INTERVAL)
-        if len(query.numbers) == MOST_JOBS:
-            # There may be more jobs than fit into one query.
-            self._resting &= ~bit
-        found = Answer([], query.jids)
-        for which in query.jids:
-            mine = [n for n in self._by_jid.get(which, ()) if self._jobs[n].waiting & bit]
-            if which in answer:
-                for each in mine:
-                    self._jobs[each].accepted |= bit
+    def due(self, now: float) -> Query:
+        """Return which minions to ask now, about which publications; empty if nothing is due."""
+        found, jobs = Query(), set[int]()
+        for minion, start in self._started.items():
+            if now < start.at:
                 continue
-            said = {n: answer.get(about(n)) for n in mine if n in query.numbers}
-            if NOT_MEANT in said.values():
-                found.not_meant.append(which)
-            if not {MEANT, NOT_MEANT}.issuperset(said.values()):
-                found.undecided.append(which)
-            again = self._judge(said, number)
-            if again is not None:
-                self._send_again(self._jobs[again], number, now)
-                found.missed.append(again)
+            self._find_left(minion, start, now)
+            if not start.left and now > start.since + _LATE:
+                start.at = math.inf
+            for number in start.left:
+                if number in jobs or len(jobs) < MOST_JOBS:
+                    jobs.add(number)
+                    found.numbers.setdefault(minion, set()).add(number)
+            if len(found.numbers) == MOST_MINIONS:
+                break
+        for minion in found.numbers:
+            start = self._started[minion]
+            start.at, start.interval = now + start.interval, 2 * start.interval
         return found
 
-    def _judge(self, said: Mapping[int, object], minion: int) -> int | None:
-        """Note a minion's answer about publications of one job; return the one to send again."""
-        bit = 1 << minion
-        for each, word in said.items():
-            if word == NOT_MEANT:
-                self._let_go(each, bit)
-            elif word != MEANT:
-                self._jobs[each].undecided |= bit
-        # A minion runs the first publication of a JID that it gets.
-        first = next((each for each, word in said.items() if word == MEANT), None)
-        return None if first is None or self._jobs[first].spent & bit else first
+    def _find_left(self, minion: str, start: _Started, now: float) -> None:
+        """Find the publications from before this start that it is still to be asked about."""
+        # The minion has heard what is published later.
+        if start.newest != self._newest and (start.newest < 0 or now <= start.since + _LATE):
+            found = self.published_for(minion) | self.open_for(minion, now)
+            start.left = sorted(n for n in found if self._recent[n][0] <= start.since)
+            start.newest = self._newest
+        start.left = [n for n in start.left if n not in start.done and n in self._recent]
+        if now > start.since + _LATE:
+            start.done.clear()
 
-    def not_sent(self, number: int, minions: Iterable[str]) -> None:
-        """Note that a publication could not go out again: that does not count."""
-        job = self._jobs.get(number)
-        for known in minion_sets.numbers(self._minions.members(minions)):
-            if job is not None:
-                job.times[known] = max(0, job.times.get(known, 0) - 1)
-                job.spent &= ~(1 << known)
+    def answered(
+        self, minion: str, numbers: Iterable[int], answer: object, now: float
+    ) -> Answer | None:
+        """
+        Note an answer about these publications; None if it decides nothing.
 
-    def waiting(self, minion: str) -> list[str]:
-        """Return the jobs that this minion has not returned and may still get again."""
-        number = self._minions.find(minion)
-        bit = 0 if number is None else 1 << number
-        return list({j.jid: None for j in self._jobs.values() if j.waiting & ~j.spent & bit})
+        It has the states of jobs by JID, and by :func:`about` what a minion says of others. It is
+        False if the minion failed, and anything else if it does not know the question.
+        """
+        if answer is False:
+            # It is asked again, as if it had not answered.
+            return None
+        if not isinstance(answer, Mapping):
+            self._is_answered(minion, self._recent.keys(), now)
+            return Answer(plain=True)
+        found, taken = Answer(), set[str]()
+        # Most minions have all of them.
+        still = self.open_for(minion, now) if MISSED in answer.values() else set()
+        for number in sorted(numbers):
+            jid = self.jid(number)
+            said = answer.get(about(number))
+            if not jid:
+                continue
+            if self.asks(number) and said != MISSED:
+                """It only matters with its job."""
+            elif jid in answer:
+                found.accepted[jid] = answer[jid]
+            elif said == MISSED:
+                # A minion runs the first publication of a JID that it gets.
+                if number not in still:
+                    found.given_up.append(jid)
+                elif jid not in taken:
+                    found.missed.append(number)
+                    taken.add(jid)
+            else:
+                lists = {NOT_MEANT: found.not_meant, AWAY: found.away}
+                lists.get(str(said), found.undecided).append(jid)
+        self._is_answered(minion, numbers, now)
+        return found
+
+    def _is_answered(self, minion: str, numbers: Iterable[int], now: float) -> None:
+        start = self._started.get(minion)
+        if start is not None:
+            start.done.update(numbers)
+            # There may be more than fits into one query.
+            start.at, start.interval = now, FIRST_INTERVAL
+
+    def not_sent(self, number: int, minions: Iterable[str], now: float) -> None:
+        """Note that a publication could not go out again: its minions are asked again later."""
+        for minion in minions:
+            start = self._started.get(minion)
+            if start is not None:
+                start.done.discard(number)
+                start.left = sorted({*start.left, number})
+                start.at = now + start.interval
 
     def jid(self, number: int) -> str:
-        """Return the JID of a publication; empty if it is done or too old."""
-        job = self._jobs.get(number)
-        return job.jid if job else ""
+        """Return the JID of a publication; empty if it is too old."""
+        found = self._recent.get(number)
+        return found[1].jid if found else ""
 
-    def times(self, number: int) -> dict[str, int]:
-        """Return how often a publication was published again, by minion."""
-        job = self._jobs.get(number)
-        if job is None:
-            return {}
-        return {self._minions.name(number): count for number, count in job.times.items()}
+    def asks(self, number: int) -> bool:
+        """Tell whether a publication only asks after a job."""
+        found = self._recent.get(number)
+        return bool(found and found[1].asks)
 
-    # -- data to write down ----------------------------------------------------
-
-    def take_done(self) -> list[int]:
-        """Return, once, the publications that all minions have returned or that are too old."""
-        done, self._done = self._done, []
-        return done
-
-    def keep(self, numbers: Set[int]) -> None:
-        """Forget all other publications: they are not written down any more."""
-        for number in self._jobs.keys() - numbers:
-            self._drop(number)
-
-    def take_changed(self, now: float) -> dict[int, list[str]]:
-        """Return, once, the minions without a return, for publications that are not quite new."""
-        changed = {}
-        for number, job in self._jobs.items():
-            if job.changed and now >= job.at + PATIENCE:
-                job.changed = False
-                changed[number] = self._minions.listed(job.waiting)
-        return changed
-
-    def numbered(self) -> int:
-        """Return how many numbers of minions there are, to watch over memory."""
-        return self._minions.highest
-
-    # -- time ------------------------------------------------------------------
-
-    def _unknown(self, job: _Job, now: float) -> int:
-        """Return the minions that may or may not have the job."""
-        found = job.waiting & ~(job.accepted | job.undecided | job.spent)
-        if job.sent:
-            if now < job.sent_at + FIRST_INTERVAL:
-                found &= ~job.sent
-            else:
-                job.sent = 0
-        return found if now >= job.at + PATIENCE else found & self._fresh
-
-    def _let_go(self, number: int, bit: int) -> None:
-        """Do not wait for this minion any more."""
-        job = self._jobs[number]
-        job.waiting &= ~bit
-        job.changed = True
-        if not job.waiting:
-            self._drop(number)
-
-    def _send_again(self, job: _Job, number: int, now: float) -> None:
-        job.sent |= 1 << number
-        job.sent_at = now
-        job.times[number] = job.times.get(number, 0) + 1
-        if job.times[number] >= TIMES:
-            job.spent |= 1 << number
-
-    def _rest(self, number: int, asked: _Asked, until: float) -> None:
-        asked.at = until
-        self._resting |= 1 << number
-        heapq.heappush(self._wakes, (until, number))
-
-    def _wake(self, now: float) -> None:
-        while self._wakes and self._wakes[0][0] <= now:
-            _, number = heapq.heappop(self._wakes)
-            asked = self._asked.get(number)
-            if asked is None or asked.at <= now:
-                self._resting &= ~(1 << number)
-
-    def _forget(self, now: float) -> None:
-        for number in [n for n, job in self._jobs.items() if job.at < now - self._window]:
-            self._drop(number)
-        if len(self._minions) > self._recycle_at:
-            self._recycle()
-
-    def _recycle(self) -> None:
-        """Free the numbers of minions that have returned everything: some are gone forever."""
-        live = 0
-        for job in self._jobs.values():
-            live |= job.waiting
-        for number in self._minions.keep(live):
-            self._asked.pop(number, None)
-        for job in self._jobs.values():
-            job.times = {n: count for n, count in job.times.items() if live >> n & 1}
-            job.spent &= live
-        for query in self._queries.values():
-            query.minions &= live
-        self._resting, self._plain = self._resting & live, self._plain & live
-        self._fresh &= live
-        self._recycle_at = max(self._least, 2 * len(self._minions))
-
-    def _drop(self, number: int) -> None:
-        job = self._jobs.pop(number)
-        left = self._by_jid[job.jid]
-        left.remove(number)
-        if not left:
-            del self._by_jid[job.jid]
-        self._done.append(number)
+    def ages(self, numbers: Iterable[int], now: float) -> dict[int, float]:
+        """Return how many seconds ago these were published."""
+        return {n: now - self._recent[n][0] for n in numbers if n in self._recent}

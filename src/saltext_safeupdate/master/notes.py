@@ -22,8 +22,8 @@ from ..fleet import inventory
 _CAPACITY = 1 << 20
 _CHUNK = 64 << 10
 
-# The kinds of notes, each with what follows.
-RETURN, ANSWER, START = "return", "answer", "start"  # jid, id | jid, id, answer | id
+# The kinds of notes, each with what follows: jid, id, answer | id. The engine gets no returns.
+ANSWER, START, RETURN = "answer", "start", "return"
 
 
 class Share:
@@ -101,7 +101,7 @@ def _parsed(line: bytes) -> list[Any]:
 def is_sound(note: Sequence[Any]) -> bool:
     """Return whether a note has the form of its kind; it may be the end of another note."""
     match note:
-        case ["return", str(), str()] | ["start", str()] | ["answer", str(), str(), None | False]:
+        case ["start", str()] | ["answer", str(), str(), None | False]:
             return True
         case ["answer", str(), str(), dict(states)]:
             return all(isinstance(state, str) for state in states.values())

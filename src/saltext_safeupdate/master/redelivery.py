@@ -58,16 +58,14 @@ class Redelivery:
         more = {QUESTION: True, **({"nocache": True} if looks else {})}
         self._client.pub(list(minions), fun, list(arg), tgt_type="list", jid=jid, **more)
 
-    def publish(
-        self, number: int, jid: str, minions: Iterable[str], times: Mapping[str, int]
-    ) -> list[str]:
+    def publish(self, number: int, jid: str, minions: Iterable[str]) -> list[str]:
         """
         Publish a job again, under its JID, to these minions; return the ones that are there.
 
         The request server takes the publication from the account; this only gives it a ticket.
         """
         wanted = sorted(minions)
-        ticket = self._account.ticket(number, wanted, times)
+        ticket = self._account.ticket(number, wanted)
         published = self._client.pub(
             wanted, functions.QUERY, [[]], tgt_type="list", jid=jid, **{TICKET: ticket}
         )

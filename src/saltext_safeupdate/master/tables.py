@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import sqlite3
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 
 from . import audience
 
 # Bytes that a row takes in addition to its content.
 ROW = 200
+# Nothing is in "waiting" and "times" any more; after a rollback, code of version 1 reads them.
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS publications (
     number INTEGER PRIMARY KEY AUTOINCREMENT, jid TEXT NOT NULL, audience INTEGER NOT NULL,
@@ -45,6 +46,13 @@ CREATE TABLE IF NOT EXISTS answers (
 CREATE INDEX IF NOT EXISTS answers_number ON answers (number)
 """
 
+# Files of version 1 lack these.
+ADDED = (
+    ("publications", "asks", "TEXT NOT NULL DEFAULT ''"),
+    ("publications", "again", "INTEGER NOT NULL DEFAULT 1"),
+    ("publications", "who", "TEXT NOT NULL DEFAULT ''"),
+)
+
 
 def members(db: sqlite3.Connection, names: bytes) -> int:
     """Return the number of this set of minions, which most jobs share with others."""
@@ -73,19 +81,6 @@ def target(db: sqlite3.Connection, text: str) -> int:
     return int(inserted.lastrowid or 0)
 
 
-def audiences(db: sqlite3.Connection, numbers: Iterable[int]) -> list[tuple[int, bytes, bytes]]:
-    """Return number, digest and minions of these publications, if they are still there."""
-    rows = [
-        db.execute(
-            "SELECT publications.number, digest, minions FROM publications "
-            "JOIN members ON members.number = audience WHERE publications.number = ?",
-            (number,),
-        ).fetchone()
-        for number in numbers
-    ]
-    return [row for row in rows if row]
-
-
 def size_of_shared(db: sqlite3.Connection) -> float:
     """Return the bytes of data that publications share."""
     sizes = [
@@ -106,7 +101,7 @@ def delete(db: sqlite3.Connection, numbers: Collection[int]) -> None:
             shared["audience"].add(row[0])
             shared["target"].add(row[1])
     gone = [(number,) for number in numbers]
-    for table in ("publications", "loads", "waiting", "times", "tickets"):
+    for table in ("publications", "loads", "tickets"):
         db.executemany(f"DELETE FROM {table} WHERE number = ?", gone)
     for table, column in (("members", "audience"), ("targets", "target")):
         db.executemany(

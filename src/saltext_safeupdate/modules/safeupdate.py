@@ -568,8 +568,7 @@ def forget(jid):
 
 def accepted(jids, aims=None):
     """
-    Return which of these jobs this minion has accepted, with their states, and which are meant for
-    it.
+    Return which of these jobs this minion has accepted, with their states, and which it has missed.
 
     The master asks this before it publishes a job again. A job that is not in the answer has never
     arrived, or the ledger does not record its function. A job is ``unknown`` if it is older than
@@ -587,9 +586,11 @@ def accepted(jids, aims=None):
 
     aims
         List of targets. Each has ``tgt``, ``tgt_type`` and ``delimiter`` as they were published,
-        and ``jobs``: the job ID of each publication, by its number. If the minion does not have the
-        job, the answer says under ``#`` and that number whether Salt's own matcher on this minion
-        says that it is ``meant``, ``not meant`` or ``undecided``. Empty by default.
+        and ``jobs``: the job ID of each publication, by its number, and ``ages``: how many seconds
+        ago each was published. If the minion does not have the job, the answer says under ``#`` and
+        that number: ``missed`` if it came while this minion was restarted, or was brought back
+        after a crash; ``away`` if it came at another time; ``not meant`` if Salt's own matcher on
+        this minion says so; or ``undecided``. Empty by default.
 
     :raises CommandExecutionError: if ``jids`` is not a list of job IDs, ``aims`` is not such a
         list, or the database cannot be read.

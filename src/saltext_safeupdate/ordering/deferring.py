@@ -111,11 +111,12 @@ class Deferring:
             if run.remote:
                 # It has a process of its own, which ends before the run does.
                 raise SafeUpdateError("it runs in parallel")
-            return self._securing.secure(deferral), ""
+            found = self._securing.secure(deferral.request, deferral.names, exact=deferral.exact)
         except NoRoomError:
             raise
         except (SafeUpdateError, OSError) as err:
             return None, results.NOT_SECURED.format(why=err)
+        return found, ""
 
     def _do_rest(self, run: Run, called: StateCall, deferral: Deferral) -> dict[str, Any] | None:
         """Do at once what does not change the own packages; return None if there is nothing."""

@@ -55,6 +55,9 @@ class OwnPackages:
                 asked = dict(part.targets)
                 found = {name: Change("", asked[name] or "") for name in own & part.names}
             changes |= found
+        if request.again:
+            now = self._manager.installed(own & request.names)
+            changes = {name: Change(version, version) for name, version in now.items()} | changes
         return {
             name: change for name, change in changes.items() if name in own and name not in excluded
         }
@@ -97,7 +100,10 @@ class OwnPackages:
     def is_exact(self, call: Call, request: Request) -> bool:
         """Tell whether the request is all that the call installs, and no lock is in its way."""
         given = call.given
-        if package_calls.patches(call) or given.get("force_conf_new"):
+        if package_calls.patches(call) or given.get("force_conf_new") or given.get("reinstall"):
+            return False
+        if "install_recommends" in given:
+            # Only the call itself knows which packages come along.
             return False
         if given.get("sources") and request.targets:
             # There is no file for some of them.

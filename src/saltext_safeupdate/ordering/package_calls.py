@@ -94,6 +94,7 @@ def requested(
         release=_release(original, given),
         options=_options(original, given),
         full=bool(given.get("dist_upgrade")),
+        again=bool(given.get("reinstall")),
     )
 
 
@@ -151,8 +152,10 @@ def _release(original: Callable[..., Any], given: Mapping[str, Any]) -> str | No
 
 
 def _options(original: Callable[..., Any], given: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the options that Salt's module for yum and dnf makes of what the call chooses from."""
+    """Return the options that Salt's module for apt, yum or dnf makes of what the call asks for."""
     place = _place(original)
+    if place == ("aptpkg", "install"):
+        return _options_of_apt(given)
     if place[0] != "yumpkg":
         return ()
     # A single repository is named in ``release``.
@@ -165,6 +168,13 @@ def _options(original: Callable[..., Any], given: Mapping[str, Any]) -> tuple[st
             options.append(f"--{key}={given[key]}")
         elif given[key] is True:
             options.append(f"--{key}")
+    return tuple(options)
+
+
+def _options_of_apt(given: Mapping[str, Any]) -> tuple[str, ...]:
+    options = ["--only-upgrade"] if given.get("only_upgrade") else []
+    if "install_recommends" in given:
+        options.append(f"--{'' if given['install_recommends'] else 'no-'}install-recommends")
     return tuple(options)
 
 

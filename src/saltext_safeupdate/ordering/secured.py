@@ -12,7 +12,7 @@ import logging
 import os
 import shutil
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +22,6 @@ from ..core.host import processes, room
 from ..core.packages.request import REMOVALS, Action, File, Request
 from ..this_host import Host
 from .chunks import named_packages
-from .runs import Deferral
 
 if TYPE_CHECKING:
     from ..core.packages.manager import PackageManager
@@ -33,6 +32,8 @@ _NO_ROOM = (
     "There is no room to download {names} for the end of the run, and to keep what is installed "
     "for the way back: {short}, and run it again. Nothing was changed."
 )
+# Every package has files in there.
+_PROGRAMS = "/usr"
 # State functions of which only the packages and their versions count at the end of the run.
 _STATES = ("installed", "latest", "uptodate")
 _INSTALLING = (Action.INSTALL, Action.UPGRADE)
@@ -107,19 +108,23 @@ class Securing:
     def _root(self) -> str:
         return os.path.join(self._host.settings.state_dir, "deferred")
 
-    def secure(self, deferral: Deferral) -> Secured | None:
+    def secure(
+        self, request: Request | None, names: Collection[str], *, exact: bool
+    ) -> Secured | None:
         """
         Return what the change needs; None if it needs nothing.
 
         Raise NoRoomError if the disk is too full, or another SafeUpdateError if it cannot be taken.
         """
-        request = deferral.request
         if request is None or request.action in REMOVALS:
             return None
         manager = self._host.known_manager()
-        if self._host.activation.by_boot or not deferral.exact:
+        if self._host.activation.by_boot or not exact:
             raise SafeUpdateError("only the call itself says what it installs")
-        targets = {} if request.files else self._targets(manager, request, deferral)
+        if room.is_read_only(_PROGRAMS):
+            # A hook of the package manager may change that, and only its own front end runs it.
+            raise SafeUpdateError(f"{_PROGRAMS} is read-only, and only the call may change that")
+        targets = {} if request.files else self._targets(manager, request, names)
         self._refuse_without_room(manager, request.files, targets)
         os.makedirs(self._root, mode=0o700, exist_ok=True)
         self.tidy()
@@ -146,9 +151,9 @@ class Securing:
             log.info("safeupdate: %s", err)
 
     def _targets(
-        self, manager: PackageManager, request: Request, deferral: Deferral
+        self, manager: PackageManager, request: Request, names: Collection[str]
     ) -> dict[str, str]:
-        targets = tuple(each for each in request.targets if each[0] in deferral.names)
+        targets = tuple(each for each in request.targets if each[0] in names)
         found = manager.simulate(replace(request, targets=targets))
         removed = sorted(name for name, change in found.items() if not change.new)
         if removed:

@@ -18,6 +18,7 @@ from saltext_safeupdate.master import (
     allowing,
     builds,
     draining,
+    engine_options,
     onboarding,
     orders,
     own_update,
@@ -47,16 +48,17 @@ def redeliver(target="*", tgt_type="glob", timeout=30):
     """
     Publish again, under their JIDs, the jobs that minions have missed.
 
-    The engine ``safeupdate_redeliver`` of this master does it. It asks each minion about the jobs
-    that it has not returned: which of them it has accepted, and which of the others are meant for
-    it. These are published to it again; the rest is left alone. Minions without this extension are
-    left alone as well. The engine also does this by itself, whenever a minion starts and from time
-    to time. Its ``window`` says how far it looks back.
+    The engine ``safeupdate_redeliver`` of this master does it. It asks each minion which of the
+    latest jobs it has accepted, and which it has missed while it was restarted or was brought back
+    after a crash. These are published to it again, unless somebody has given them up. The engine
+    also does this by itself whenever a minion starts. Its ``window`` says how far it looks back.
 
-    Returns ``published``, ``not_meant`` and ``undecided`` (minions by JID), ``accepted`` (states of
-    jobs by minion), ``no_answer`` and ``not_set_up`` (minions), and ``failed`` (why a job could not
-    be published again now, by JID; the engine tries it later, and the exit status is 1). If a job
-    is ``undecided``, the minion could not say whether it is meant, and does not get it.
+    Returns ``published``, and what was not: ``not_meant``, ``away`` (the minion was off,
+    unreachable or stopped by somebody when the job came), ``given_up`` (somebody has ended the job,
+    or its caller does not wait or may not publish it any more) and ``undecided`` (the minion could
+    not say whether it is meant). Each has minions by JID. ``accepted`` has states of jobs by
+    minion, ``no_answer`` and ``not_set_up`` have minions. ``failed`` says why a job could not be
+    published again now, by JID; the engine tries it later, and the exit status is 1.
 
     CLI Example:
 
@@ -122,7 +124,7 @@ def avail(source, keyring=""):
 
 
 @errors.for_runner
-def setup(window=3600, config_file=None, test=False):
+def setup(window=300, config_file=None, test=False):
     """
     Set this master up, and show what was changed.
 
@@ -144,7 +146,7 @@ def setup(window=3600, config_file=None, test=False):
         salt-run safeupdate.setup
 
     window
-        How far the master looks back for missed jobs, in seconds. Defaults to ``3600``. If a file
+        How far the master looks back for missed jobs, in seconds. Defaults to ``300``. If a file
         names the engine already, its options stay.
 
     config_file
@@ -160,7 +162,6 @@ def setup(window=3600, config_file=None, test=False):
         nothing is written, and the error has the command that lets this user.
     """
     from saltext_safeupdate.admin.setup import master_set_up
-    from saltext_safeupdate.master import hooks
 
     # It widens what minions may call, and writes to the file roots.
     people.refuse_elsewhere(__opts__, setup=True)
@@ -169,7 +170,7 @@ def setup(window=3600, config_file=None, test=False):
         window=window,
         config_file=config_file,
         test=bool(test),
-        unfit=hooks.unfit(__opts__),
+        unfit=engine_options.unfit(__opts__),
     )
 
 

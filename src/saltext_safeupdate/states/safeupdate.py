@@ -190,7 +190,7 @@ def disabled(name):
 
 
 @errors.for_state
-def master_enabled(name, window=3600, main_file=None, config_file=None):
+def master_enabled(name, window=300, main_file=None, config_file=None):
     """
     Set the master of this host up: jobs that minions have missed are published again.
 
@@ -202,13 +202,13 @@ def master_enabled(name, window=3600, main_file=None, config_file=None):
 
         safeupdate-master:
           safeupdate.master_enabled:
-            - window: 7200
+            - window: 600
 
     name
         Any text.
 
     window
-        How far the master looks back, in seconds. Defaults to ``3600``. If another file already
+        How far the master looks back, in seconds. Defaults to ``300``. If another file already
         names the engine, its options stay.
 
     main_file

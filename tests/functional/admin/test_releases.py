@@ -29,6 +29,8 @@ def _listed(value):
 @pytest.mark.parametrize("release", releases.captured())
 def test_everything_that_a_release_has_stored_is_read(release, tmp_path):
     before = releases.unpack(release, tmp_path)
+    # It also had which minions had returned a job; nobody reads that any more.
+    before["published"] = [jid for jid, *_ in before["published"]]
     assert _missing(_listed(before), _listed(releases.read(tmp_path))) == []
 
 

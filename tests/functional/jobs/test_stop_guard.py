@@ -182,7 +182,8 @@ def theirs():
     """A minion of another user, whose directory of locks is that user's; the guard is root."""
     if os.geteuid() != 0:
         pytest.skip("only root runs as another user")
-    with tempfile.TemporaryDirectory() as directory:
+    # Any user may pass through it.
+    with tempfile.TemporaryDirectory(dir="/tmp") as directory:
         os.chmod(directory, 0o711)
         made = Host(Path(directory))
         os.chown(made.run_dir, THEM, THEM)

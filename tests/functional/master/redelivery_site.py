@@ -11,6 +11,7 @@ import contextlib
 import itertools
 import pathlib
 from types import SimpleNamespace
+from unittest import mock
 
 import salt.cache
 import salt.config
@@ -21,8 +22,9 @@ import salt.utils.minions
 from salt.exceptions import PublishError
 
 from saltext_safeupdate.admin.status import jobs
-from saltext_safeupdate.core.jobs.functions import QUERY
-from saltext_safeupdate.master import redelivery, targets
+from saltext_safeupdate.core.generations.absence import Absence
+from saltext_safeupdate.core.jobs.functions import FIND_JOB, QUERY
+from saltext_safeupdate.master import redelivery
 from saltext_safeupdate.master.account import Account
 from saltext_safeupdate.master.calls import Calls
 from saltext_safeupdate.master.engine import Desk
@@ -31,7 +33,7 @@ from saltext_safeupdate.master.hooks import Keeper
 from saltext_safeupdate.master.notes import Notes
 from saltext_safeupdate.master.questions import Questions
 
-WINDOW = 600.0
+WINDOW, PATIENCE = 300.0, 10.0
 _numbers = itertools.count()
 
 
@@ -56,21 +58,49 @@ class Host:
     A minion that runs each job once.
 
     *up*: it hears. *mute*: its returns are lost. *ran*: jobs that it has, with what it was given.
+    *until*: when those that take a while end.
     """
 
     def __init__(self, site, name, grains=None, pillar=None):
         self.site, self.name = site, name
-        self.up, self.mute, self.ran = True, False, {}
+        self.up, self.mute, self.ran, self.until = True, False, {}, {}
+        self.left = self.back = 0.0
+        self.restarted = self.was_mute = False
         self.opts = salt.config.DEFAULT_MINION_OPTS.copy()
         self.opts.update(
             id=name, cachedir=str(site.path / name), grains=grains or {}, pillar=pillar or {}
         )
         self.ears = Ears(self.opts)
         ledger = SimpleNamespace(exists=lambda: True, known=self._known)
-        self._host = SimpleNamespace(opts=self.opts, ledger=ledger)
+        self._host = SimpleNamespace(
+            opts=self.opts,
+            ledger=ledger,
+            store=None,
+            services=None,
+            settings=SimpleNamespace(service="salt-minion"),
+        )
 
     def _known(self, wanted, **_):
         return {jid: "delivered" for jid in wanted if jid in self.ran}
+
+    def leaves(self, *, restarted):
+        if self.up:
+            self.up, self.left, self.restarted = False, self.site.now, restarted
+
+    def comes(self):
+        if not self.up:
+            self.up, self.back = True, self.site.now
+            start = {"id": self.name, "tag": f"salt/minion/{self.name}/start"}
+            self.site.run_func(self, "_minion_event", start)
+
+    def _away(self, *_):
+        """Say what the minion's own record says, which has tests of its own."""
+        now = self.site.now
+        return Absence(now - self.left, now - self.back) if self.restarted else None
+
+    @property
+    def is_off(self):
+        return not self.up and not self.restarted
 
     def hears(self, load):
         """Tell whether Salt runs this on it. Salt writes into what it is given."""
@@ -80,7 +110,11 @@ class Host:
         if not self.up or not self.hears(load):
             return
         if load["fun"] == QUERY:
-            value = jobs.accepted(self._host, *load["arg"])
+            with mock.patch.object(jobs.absence, "of", self._away):
+                value = jobs.accepted(self._host, *load["arg"])
+        elif load["fun"] == FIND_JOB:
+            running = self.until.get(load["arg"][0], 0.0) > self.site.now
+            value = {"jid": load["arg"][0]} if running else {}
         elif load["jid"] in self.ran:
             return
         else:
@@ -89,6 +123,7 @@ class Host:
         if not self.mute:
             ret = {"id": self.name, "jid": load["jid"], "fun": load["fun"], "return": value}
             self.site.run_func(self, "_return", ret)
+            self.site.returned(self, ret)
 
 
 class Site:
@@ -98,11 +133,12 @@ class Site:
         self.path, self.now = path, 100.0
         self.account, self.calls = self.open(), Calls(self.open())
         self.notes, self.answers = Notes(), Notes()
-        table = {p.name: p.replace for p in Keeper(self.account, self.notes, self.answers).table()}
+        self.keeper = Keeper(self.account, self.notes, self.answers)
+        table = {p.name: p.replace for p in self.keeper.table()}
         self.prep_pub = table["_prep_pub"](self.salts_prep_pub)
         self.send_pub = table["_send_pub"](self.salts_send_pub)
         self.run_func = table["run_func"](lambda *_: None)
-        self.published, self.hosts, self.opts = [], {}, None
+        self.published, self.hosts, self.opts = [], {}, {}
         self.runs = []
         self.start()
 
@@ -124,7 +160,7 @@ class Site:
             self.open(),
             self.calls,
             window=WINDOW,
-            accepted=self.accepted,
+            patience=PATIENCE,
             clock=lambda: self.now,
         )
         asking = Questions(self.worker().question, str, clock=lambda: self.now)
@@ -143,7 +179,7 @@ class Site:
     @there.setter
     def there(self, names):
         for name, host in self.hosts.items():
-            host.up = name in names
+            host.comes() if name in names else host.leaves(restarted=True)
 
     # -- Salt's master ---------------------------------------------------------
 
@@ -168,11 +204,8 @@ class Site:
         cache.store("pillar", name, pillar)
         cache.store(f"minions/{name}", "data", {"grains": grains, "pillar": pillar})
 
-    def accepted(self):
-        return targets.accepted(self.opts) if self.opts else set(self.hosts)
-
     def waited_for(self, tgt, tgt_type, delimiter=":"):
-        if self.opts is None:
+        if "pki_dir" not in self.opts:
             return sorted(tgt)
         checker = salt.utils.minions.CkMinions(self.opts)
         return sorted(checker.check_minions(tgt, tgt_type, delimiter)["minions"])
@@ -194,10 +227,12 @@ class Site:
     def pub(self, tgt, fun, arg, tgt_type="list", jid="", **extra):
         """Publish as LocalClient and the request server do."""
         jid = jid or f"query{len(self.published)}"
+        user = extra.pop("user", "root")
         minions = self.waited_for(tgt, tgt_type, extra.get("delimiter", ":"))
         if minions:
-            load = {"fun": fun, "arg": arg, "tgt": tgt, "tgt_type": tgt_type, "user": "root"}
-            with contextlib.suppress(PublishError) if self.opts else contextlib.nullcontext():
+            load = {"fun": fun, "arg": arg, "tgt": tgt, "tgt_type": tgt_type, "user": user}
+            real = "pki_dir" in self.opts
+            with contextlib.suppress(PublishError) if real else contextlib.nullcontext():
                 self.send_pub(self, self.prep_pub(self, minions, jid, load, extra, []))
         return {"jid": jid, "minions": minions}
 
@@ -205,6 +240,9 @@ class Site:
 
     def was_run(self, host, load):
         self.runs.append((host.name, load["jid"]))
+
+    def returned(self, host, load):
+        """See a return as whoever has published the job does."""
 
     def pause(self, seconds=1.0):
         self.now += seconds

@@ -8,7 +8,7 @@ from pathlib import Path
 BENCHMARKS = Path(__file__).parents[3] / "benchmarks"
 SMALL = """
 import bench_redelivery as bench
-bench.MINIONS, bench.JOBS, bench.SECONDS, bench.AWAY = 20, 10, 2, 0.5
+bench.MINIONS, bench.JOBS, bench.SECONDS, bench.MISSED = 20, 10, 2, 0.5
 bench.main()
 """
 

@@ -4,6 +4,9 @@ Those that run a job are among those that Salt's own matcher on the minion means
 Whatever the target is, whatever the master knows of grains and pillar, and whatever is lost,
 restarted and published again. Both Salt's code for whom a master waits and that for whom a minion
 is meant are real.
+
+No job runs on a minion after its caller has given the minion up, or somebody has ended the job, or
+on a host that was off when it was published. Those that came while a minion was restarted run.
 """
 
 import pathlib
@@ -13,10 +16,11 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from saltext_safeupdate.core.jobs.functions import FIND_JOB
 from saltext_safeupdate.master import account as accounts
 from saltext_safeupdate.master import aiming
 from saltext_safeupdate.master.aiming import Target, Undecidable
-from tests.functional.master.redelivery_site import Ears, Site
+from tests.functional.master.redelivery_site import PATIENCE, Ears, Site
 
 NAMES = ("db1", "web1", "web2")
 NODEGROUP = ["(", "G@os:Debian", "or", "L@db1", ")"]
@@ -73,11 +77,12 @@ def is_it(site, name, kind):
 
 
 class World(Site):
-    """It looks at each run whether Salt's own matcher on that minion has let it through."""
+    """It looks at each run whether it may be."""
 
     def __init__(self, path, kinds, known, cached):
         super().__init__(path)
-        self.originals, self.ends = {}, {}
+        self.originals, self.ends, self.callers, self.off = {}, {}, {}, set()
+        self.has_begun_anew = False
         self.add(*NAMES)
         self.account.set_fact(accounts.ENGINE, "started")
         self.with_keys()["minion_data_cache"] = cached
@@ -87,26 +92,90 @@ class World(Site):
             if kind is not None:
                 self.remember(name, grains_of(kind), pillar_of(kind))
 
-    def order(self, target, number, fun="test.echo", arg="x"):
+    def order(self, target, number, waits, fun="test.echo", arg="x"):
         tgt, kind, delimiter = target
         jid = f"2026010112000000{number:04}"
         more = {} if delimiter == ":" else {"delimiter": delimiter}
         self.originals[jid] = {"fun": fun, "arg": [arg], "tgt": tgt, "tgt_type": kind}
         self.originals[jid] |= {"jid": jid, **more}
-        found = self.pub(tgt, fun, [arg], kind, jid, **more)
-        return jid, found["minions"]
+        self.off |= {(host.name, jid) for host in self.hosts.values() if host.is_off}
+        if waits:
+            self.callers[jid] = Caller(self, jid)
+        minions = self.pub(tgt, fun, [arg], kind, jid, **more)["minions"]
+        if waits:
+            self.callers[jid].begins(minions)
+        return jid, minions
 
     def end(self, ended, target, number):
         """Publish what ends a job."""
-        jid, minions = self.order(target, number, "saltutil.kill_job", ended)
+        jid, minions = self.order(target, number, False, "saltutil.kill_job", ended)
         self.ends[jid] = ended, set(minions)
         return jid, minions
 
+    def pause(self, seconds=1.0):
+        """Let time pass, a second at a time for those who wait."""
+        for _ in range(max(1, int(seconds))):
+            super().pause(1.0)
+            for caller in list(self.callers.values()):
+                caller.looks()
+
     def was_run(self, host, load):
         super().was_run(host, load)
-        assert host.hears(self.originals[load["jid"]]), f"{host.name} runs {load}"
-        assert self.runs.count((host.name, load["jid"])) == 1
-        assert not is_over(self, host, load["jid"])
+        jid = load["jid"]
+        assert host.hears(self.originals[jid]), f"{host.name} runs {load}"
+        assert self.runs.count((host.name, jid)) == 1
+        assert not is_over(self, host, jid)
+        assert (host.name, jid) not in self.off
+        assert jid not in self.callers or host.name not in self.callers[jid].given_up
+        host.until[jid] = self.now + 20.0
+
+    def returned(self, host, load):
+        if load["fun"] == FIND_JOB:
+            for caller in self.callers.values():
+                caller.hears(host.name, load)
+
+
+class Caller:
+    """Waits for a job as Salt's LocalClient.get_iter_returns does, and gives minions up."""
+
+    def __init__(self, site, jid):
+        self.site, self.jid = site, jid
+        self.minions, self.given_up = set(), set()
+        self.question, self.until, self.running, self.asked = "", site.now + 5.0, set(), 0
+
+    def begins(self, minions):
+        self.minions = set(minions)
+        # This one returns a job as soon as it is over; see Host.gets.
+        self.until = self.site.now + 5.0
+
+    def looks(self):
+        for name in list(self.minions):
+            host = self.site.hosts[name]
+            if self.jid in host.ran and self.site.now >= host.until.get(self.jid, 0.0):
+                self.minions.discard(name)
+        if self.site.now < self.until or not self.minions:
+            return
+        if self.question:
+            assert not any(map(self._could_have_said, self.minions - self.running))
+            self.given_up |= self.minions - self.running
+            self.minions &= self.running
+        if not self.minions:
+            return
+        self.asked, self.running = self.asked + 1, set()
+        self.question = f"{self.jid[:-8]}9{self.jid[-4:]}{self.asked:03}"
+        self.until = self.site.now + PATIENCE
+        self.site.pub(sorted(self.minions), FIND_JOB, [self.jid], jid=self.question)
+
+    def _could_have_said(self, name):
+        """Tell whether it runs the job, and has been there for long enough to say so."""
+        host = self.site.hosts[name]
+        is_running = host.up and host.until.get(self.jid, 0.0) > self.site.now
+        in_time = host.back < self.until - 0.7 * PATIENCE
+        return is_running and in_time and not host.was_mute and not self.site.has_begun_anew
+
+    def hears(self, minion, load):
+        if load["jid"] == self.question and load["return"]:
+            self.running.add(minion)
 
 
 WORLDS = {
@@ -115,12 +184,15 @@ WORLDS = {
     "cached": st.booleans(),
     "events": st.lists(
         st.one_of(
-            st.tuples(st.just("publish"), st.sampled_from(TARGETS)),
-            st.tuples(st.just("publish"), st.sampled_from(TARGETS)),
+            st.tuples(st.just("publish"), st.sampled_from(TARGETS), st.booleans()),
+            st.tuples(st.just("publish"), st.sampled_from(TARGETS), st.booleans()),
             st.tuples(st.just("end"), st.sampled_from(TARGETS)),
-            st.tuples(st.sampled_from(["up", "down", "mute", "heard"]), st.sampled_from(NAMES)),
+            st.tuples(
+                st.sampled_from(["comes", "restarts", "stops", "mute", "heard"]),
+                st.sampled_from(NAMES),
+            ),
             st.tuples(st.just("becomes"), st.sampled_from(NAMES), st.sampled_from((0, 1))),
-            st.tuples(st.just("wait"), st.sampled_from([1.0, 20.0, 60.0])),
+            st.tuples(st.just("wait"), st.sampled_from([1.0, 4.0, 20.0])),
             st.tuples(st.just("engine")),
             st.tuples(st.just("redeliver")),
         ),
@@ -133,7 +205,7 @@ SEEN = {
     "kinds": (0, 0, 1),
     "known": (None, None, None),
     "cached": False,
-    "events": [("down", "web1"), ("publish", ("not G@os:Debian", "compound", ":"))],
+    "events": [("restarts", "web1"), ("publish", ("not G@os:Debian", "compound", ":"), False)],
 }
 # Jobs that were ended on a minion before an engine starts again, which knows of it or does not.
 ENDED = {
@@ -141,7 +213,7 @@ ENDED = {
     "known": (0, 0, 0),
     "cached": False,
     "events": [
-        ("publish", ("os:Debian", "grain", ":")),
+        ("publish", ("os:Debian", "grain", ":"), False),
         ("redeliver",),
         ("end", ("*", "glob", ":")),
         ("becomes", "web2", 0),
@@ -150,14 +222,35 @@ ENDED = {
     ],
 }
 WRITTEN = [
-    ("down", "web1"),
-    ("down", "web2"),
-    ("publish", ("*", "glob", ":")),
-    ("up", "web1"),
+    ("restarts", "web1"),
+    ("restarts", "web2"),
+    ("publish", ("*", "glob", ":"), False),
+    ("comes", "web1"),
     ("end", (["web1", "nobody", "db1"], "list", ":")),
     ("wait", 1.0),
     ("wait", 6.0),
     ("engine",),
+]
+# One that waits, and minions that come back before it asks, while it waits, and after that.
+WAITS = [
+    ("restarts", "web1"),
+    ("restarts", "web2"),
+    ("restarts", "db1"),
+    ("publish", ("*", "glob", ":"), True),
+    ("wait", 4.0),
+    ("comes", "web1"),
+    ("wait", 3.0),
+    ("comes", "web2"),
+    ("wait", 20.0),
+    ("comes", "db1"),
+]
+# One that was off, and one to which a publication came before it was.
+OFF = [
+    ("publish", ("*", "glob", ":"), False),
+    ("stops", "db1"),
+    ("publish", ("*", "glob", ":"), False),
+    ("wait", 4.0),
+    ("comes", "db1"),
 ]
 
 
@@ -169,6 +262,8 @@ def test_only_who_is_meant_runs_a_job_and_once(count):
     @example(**SEEN)
     @example(**ENDED)
     @example(**{**ENDED, "events": WRITTEN})
+    @example(**{**ENDED, "events": WAITS})
+    @example(**{**ENDED, "events": OFF})
     @example(**{**SEEN, "cached": True, "known": (1, 1, 1)})
     @given(**WORLDS)
     def whatever_happens(kinds, known, cached, events):
@@ -190,7 +285,7 @@ def play(world, events):
             jid, minions = (
                 world.end(*newest, *values, number)
                 if what == "end"
-                else world.order(*values, number)
+                else world.order(values[0], number, values[1])
             )
             waited[jid] = set(minions)
         elif what == "end":
@@ -202,27 +297,40 @@ def play(world, events):
             world.pause(*values)
         elif what == "engine":
             world.start()
+            world.has_begun_anew = True
         elif what == "redeliver":
             world.redeliver(*NAMES)
-        elif what in ("up", "down"):
-            world.hosts[values[0]].up = what == "up"
+        elif what in ("restarts", "stops"):
+            world.hosts[values[0]].leaves(restarted=what == "restarts")
+        elif what == "comes":
+            world.hosts[values[0]].comes()
         else:
-            world.hosts[values[0]].mute = what == "mute"
+            host = world.hosts[values[0]]
+            host.mute = what == "mute"
+            host.was_mute |= host.mute
     for host in world.hosts.values():
-        host.up, host.mute = True, False
-    for _ in range(12):
-        world.pause(10.0)
+        host.mute = False
+        host.comes()
+    world.pause(8.0)
     # Whoever was waited for and is meant has it, if a compound target can say who that is.
     for jid, minions in waited.items():
         for name in minions - changed:
             host = world.hosts[name]
             if host.hears(world.originals[jid]) and can_go_out(world.originals[jid]):
-                assert is_over(world, host, jid) or jid in host.ran
+                over = is_over(world, host, jid) or is_given_up(world, host, jid)
+                assert over or jid in host.ran, (name, jid)
 
 
 def is_over(world, host, jid):
     """Tell whether the job was to be ended on that minion, whether it has heard of that or not."""
     return (jid, True) in ((ended, host.name in minions) for ended, minions in world.ends.values())
+
+
+def is_given_up(world, host, jid):
+    """Tell whether that host was off, or whoever has published it asked after it in vain."""
+    caller = world.callers.get(jid)
+    missed_a_question = caller is not None and caller.asked > 0
+    return (host.name, jid) in world.off or missed_a_question
 
 
 def can_go_out(load):
@@ -302,7 +410,8 @@ def test_ids_that_could_be_taken_for_others_get_nothing_again():
 
 def test_many_publications_of_one_target_are_one_question():
     targets = {1: Target("*"), 2: Target(["a", "b", "c"], "list"), 3: Target("*")}
-    asked = aiming.asked(targets, {1: "10", 2: "20", 3: "30"}, ["b", "d"])
+    ages = {1: 3.0, 2: 2.0, 3: 1.0}
+    asked = aiming.asked(targets, {1: "10", 2: "20", 3: "30"}, ages, ["b", "d"])
     assert [(aim["tgt"], aim["jobs"]) for aim in asked] == [
         ("*", {"1": "10", "3": "30"}),
         (["b"], {"2": "20"}),

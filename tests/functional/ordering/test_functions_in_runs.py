@@ -24,11 +24,11 @@ def around(state):
         ({"module.run": [{"name": "pkg.install"}, {"m_name": "salt-minion"}]}, BOTH),
         (
             {"module.run": [{"pkg.upgrade": []}]},
-            ("upgrade", "nano", "plugin", "salt-common", "salt-minion", "vim"),
+            ("install", "nano", "plugin", "salt-common", "salt-minion", "vim"),
         ),
         (
             {"module.run": [{"name": "pkg.upgrade"}]},
-            ("upgrade", "nano", "plugin", "salt-common", "salt-minion", "vim"),
+            ("install", "nano", "plugin", "salt-common", "salt-minion", "vim"),
         ),
         ({"module.run": [{"pkg.remove": [{"name": "salt-minion"}]}]}, ("remove", "salt-minion")),
         ({"acts.install": [{"name": "salt-minion"}]}, BOTH),

@@ -1,4 +1,4 @@
-"""The account of a master: what was published, to whom, and who has returned it."""
+"""The account of a master: what was published, and for whom."""
 
 import contextlib
 import math
@@ -14,8 +14,7 @@ from saltext_safeupdate.master import audience
 from saltext_safeupdate.master.account import EVERYBODY, MOST_OF_ONE, Account
 from saltext_safeupdate.master.aiming import Target
 from saltext_safeupdate.master.calls import Calls
-from saltext_safeupdate.master.follower import SETTLE_INTERVAL, Follower
-from saltext_safeupdate.master.missed_jobs import FIRST_INTERVAL, PATIENCE
+from saltext_safeupdate.master.follower import FORGET_INTERVAL, INTERVAL, Follower
 
 SECRET = b"correct-horse-battery-staple"
 
@@ -54,9 +53,9 @@ def test_what_was_published_is_known_to_others(account, make, clocks):
     account.published("2", b"other", ["a", "b"])
     clocks.up += 10
     found = list(make().since(0))
-    assert [(one.jid, one.age, one.waiting, one.times) for one in found] == [
-        ("1", 10.0, ["a", "b"], {}),
-        ("2", 10.0, ["a", "b"], {}),
+    assert [(one.jid, one.age, one.minions) for one in found] == [
+        ("1", 10.0, {"a", "b"}),
+        ("2", 10.0, {"a", "b"}),
     ]
     assert [one.jid for one in account.since(found[0].number)] == ["2"]
 
@@ -100,39 +99,36 @@ def test_a_clock_that_was_set_back_over_a_boot_gives_no_old_job_a_new_window(
     assert [one.age for one in account.since(2)] == [5.0]
 
 
-def test_who_has_returned_survives_and_what_is_done_leaves_nothing(account, make):
+def test_what_is_deleted_leaves_nothing(account, make):
     account.anchor()
     account.published("1", SECRET, ["a", "b"])
     account.published("2", b"other", ["c"])
     assert SECRET in stored(account)
     first, second = (one.number for one in account.since(0))
-    account.settle([], {first: ["b"], 99: ["x"]})
-    assert [one.waiting for one in make().since(0)] == [["b"], ["c"]]
-    account.settle([first], {})
+    account.delete([first, 99])
     assert [one.number for one in make().since(0)] == [second]
     assert SECRET not in stored(account)
-    assert audience.compressed(audience.packed("ab")[0]) not in stored(account)
+    assert audience.compressed(audience.packed("ab")) not in stored(account)
 
 
 def test_a_ticket_is_for_one_publication_and_one_time(account):
     account.published("1", b"load", ["a", "b"])
     (one,) = account.since(0)
-    ticket = account.ticket(one.number, ["b"], {"a": 3, "b": 2})
-    assert next(account.since(0)).times == {"a": 3, "b": 2}
+    ticket = account.ticket(one.number, ["b"])
     assert account.redeem("another") is None
     assert account.redeem({"ticket": ticket}) is None
-    assert account.redeem(ticket) == ("1", b"load", ["b"], EVERYBODY)
+    assert account.redeem(ticket) == (1, "1", b"load", ["b"], EVERYBODY, "")
     assert account.redeem(ticket) is None
 
 
 def test_a_ticket_ends_with_its_publication_and_with_the_engine(account):
     account.published("1", b"load", ["a"])
     (one,) = account.since(0)
-    ticket = account.ticket(one.number, ["a"], {})
-    account.settle([one.number], {})
+    ticket = account.ticket(one.number, ["a"])
+    account.delete([one.number])
     assert account.redeem(ticket) is None
     account.published("2", b"load", ["a"])
-    ticket = account.ticket(next(account.since(0)).number, ["a"], {})
+    ticket = account.ticket(next(account.since(0)).number, ["a"])
     account.forget_tickets()
     assert account.redeem(ticket) is None
 
@@ -164,7 +160,7 @@ def crowded(make):
     """Return an account with 10,000 publications; the other worker does not wait for a lock."""
     with (filled := make(most_rows=20_000)).transaction(durable=False) as db:
         audience_, target = (
-            accounts.tables.members(db, audience.packed(["a", "b"])[0]),
+            accounts.tables.members(db, audience.packed(["a", "b"])),
             accounts.tables.target(db, EVERYBODY.text()),
         )
         db.executemany(
@@ -193,14 +189,11 @@ def test_others_publish_while_thousands_are_dropped(crowded):
     assert len(account.numbers()) == 5_000 + 1, "the other one has published once more"
 
 
-def test_others_publish_while_thousands_are_settled(crowded):
+def test_others_publish_while_thousands_are_deleted(crowded):
     account = crowded()
-    numbers = sorted(account.numbers())
-    account.settle(numbers[:5_000], {number: ["b"] for number in numbers[5_000:]})
-    assert max(account.changed) <= 2 * ROWS_OF_ONE * accounts._AT_ONCE
-    left = list(account.since(0))
-    assert len(left) == 5_000 + len(account.changed)
-    assert {tuple(one.waiting) for one in left if one.jid != "another"} == {("b",)}
+    account.delete(sorted(account.numbers())[:5_000])
+    assert max(account.changed) <= ROWS_OF_ONE * accounts._AT_ONCE
+    assert len(account.numbers()) == 5_000 + len(account.changed)
 
 
 def test_the_oldest_go_if_they_are_too_large(make):
@@ -263,11 +256,9 @@ def test_names_that_cannot_be_read_keep_nobody_else_from_his_jobs(account, make,
     first, second = (one.number for one in account.since(0))
     with account.transaction() as db:
         db.execute("UPDATE members SET minions = X'00112233' WHERE number = 1")
-    found = [(one.number, one.jid, one.waiting, one.times) for one in make().since(0)]
-    assert found == [(first, "1", [], {}), (second, "2", ["c"], {})]
+    found = [(one.number, one.jid, one.minions) for one in make().since(0)]
+    assert found == [(first, "1", set()), (second, "2", {"c"})]
     assert "nobody gets the job 1 again" in caplog.text
-    with pytest.raises(RecordError, match="names of minions"):
-        make().ticket(first, ["a"], {})
 
 
 @pytest.fixture
@@ -278,7 +269,8 @@ def follower():
         def __init__(self, account):
             self.now = 1000.0
             calls = Calls(account)
-            super().__init__(Quiet(), account, calls, window=3600.0, clock=lambda: self.now)
+            more = {"window": 300.0, "patience": 10.0, "clock": lambda: self.now}
+            super().__init__(Quiet(), account, calls, **more)
 
         def passes(self, seconds):
             for _ in range(int(seconds)):
@@ -295,38 +287,27 @@ def follower():
     return Followed
 
 
-def test_a_publication_whose_minions_are_damaged_is_told_once_and_deleted(
-    account, make, follower, caplog
-):
+def test_a_publication_whose_minions_are_damaged_is_told_once(account, make, follower, caplog):
     account.published("1", b"load", ["a", "b"])
     account.published("2", SECRET, ["c"])
     with account.transaction() as db:
         db.execute("UPDATE members SET minions = X'00' WHERE number = 2")
     following = follower(make())
-    following.passes(PATIENCE)
-    following.heard([["return", "1", "a"]])
-    following.passes(2 * SETTLE_INTERVAL)
-    assert [(one.jid, one.waiting) for one in make().since(0)] == [("1", ["b"])]
-    assert SECRET not in stored(account)
+    following.passes(INTERVAL)
+    following.heard([["start", "a"], ["start", "c"]])
+    following.passes(2 * FORGET_INTERVAL)
+    assert following._work.asked == ((["a"], ["1"]),)
     assert caplog.text.count("nobody gets the job 2 again") == 1
-
-
-def test_minions_that_are_damaged_later_keep_nothing_else_from_being_written_down(account, make):
-    for jid, minions in (("1", ["a"]), ("2", ["b", "c"]), ("3", ["d", "e"])):
-        account.published(jid, b"load", minions)
-    with account.transaction() as db:
-        db.execute("UPDATE members SET minions = X'00' WHERE number = 2")
-    make().settle([1], {2: ["b"], 3: ["e"]})
-    assert [(one.jid, one.waiting) for one in make().since(0)] == [("2", []), ("3", ["e"])]
+    following.passes(300.0)
+    assert list(make().since(0)) == []
+    assert SECRET not in stored(account)
 
 
 @pytest.mark.parametrize("text", ["'[x'", "'5'", "'[]'", "CAST(X'5B22FF225D' AS TEXT)"])
-def test_a_publication_whose_target_is_damaged_is_told_once_and_deleted(
-    account, make, follower, caplog, text
-):
+def test_a_publication_whose_target_is_damaged_is_told_once(account, make, follower, caplog, text):
     account.published("1", b"load", ["a"], Target("a*"))
     account.published("2", SECRET, ["a"], Target("*"))
-    ticket = account.ticket(2, ["a"], {})
+    ticket = account.ticket(2, ["a"])
     with account.transaction() as db:
         db.execute(f"UPDATE targets SET target = {text} WHERE number = 2")
     assert make().targets([1, 2]) == {1: Target("a*")}
@@ -334,10 +315,10 @@ def test_a_publication_whose_target_is_damaged_is_told_once_and_deleted(
         make().redeem(ticket)
     caplog.clear()
     following = follower(make())
-    following.passes(2 * FIRST_INTERVAL + SETTLE_INTERVAL)
-    assert following._work.asked[0] == (["a"], ["1"])
-    assert [one.jid for one in make().since(0)] == ["1"]
-    assert SECRET not in stored(account)
+    following.passes(INTERVAL)
+    following.heard([["start", "a"]])
+    following.passes(2 * FORGET_INTERVAL)
+    assert following._work.asked == ((["a"], ["1"]),)
     assert caplog.text.count("nobody gets the job 2 again") == 1
 
 
@@ -353,19 +334,14 @@ def size_of(account):
 
 
 def test_all_that_is_stored_of_a_publication_is_bounded(make):
-    """Nobody returns it, everybody gets it again, and some have said that they have it."""
     account = make(most_bytes=400_000)
     minions = [f"minion-{number:04}" for number in range(1000)]
-    numbers = []
     for number in range(300):
         account.published(str(number), b"load", minions, Target("minion-*"))
-    account.settle([], {one.number: minions[:500] for one in account.since(0)})
-    for one in account.since(0):
-        numbers.append(one.number)
-        account.ticket(one.number, [], dict.fromkeys(minions, 3))
+    numbers = account.numbers()
+    for number in numbers:
+        account.ticket(number, [])
     assert len(numbers) == 300
-    assert [one.waiting for one in account.since(299)] == [minions[:500]]
-    assert next(account.since(299)).times == dict.fromkeys(minions, 3)
     # What a publication cannot share with others.
     account.scrub()
     assert size_of(account) < 400_000
@@ -379,7 +355,7 @@ def test_minions_and_targets_that_nobody_shares_count_as_well(make):
     left = len(list(account.since(0)))
     assert 1 < left < 50
     assert len(account.targets(range(101))) == left
-    account.settle(range(101), {})
+    account.delete(range(101))
     with account.connection() as db:
         for table in ("members", "targets", "loads"):
             assert db.execute(f"SELECT count(*) FROM {table}").fetchone() == (0,)
@@ -389,10 +365,8 @@ def test_names_are_never_joined(account):
     """The ID of a minion may have a new line in it. None has the character of no value."""
     account.published("1", b"load", ["a\nb", "d\0c", "c"])
     (one,) = account.since(0)
-    assert one.waiting == ["a\nb", "c"]
-    account.settle([], {one.number: ["a\nb"]})
-    assert next(account.since(0)).waiting == ["a\nb"]
-    assert account.redeem(account.ticket(one.number, ["a\nb"], {})).minions == ["a\nb"]
+    assert one.minions == {"a\nb", "c"}
+    assert account.redeem(account.ticket(one.number, ["a\nb"])).minions == ["a\nb"]
 
 
 def test_whom_it_was_for_is_kept(account):
@@ -419,7 +393,24 @@ def test_what_somebody_asked_who_was_killed_expires(account, clocks):
     assert calls.answers(call) == []
 
 
-def test_which_job_it_ends_is_kept(account, make):
-    account.published("1", b"load", ["a"])
+def test_what_it_means_for_others_is_kept(account, make):
+    account.published("1", b"load", ["a"], right="who")
     account.published("2", b"load", ["a"], ends="1")
-    assert [one.ends for one in make().since(0)] == ["", "1"]
+    account.published("3", b"load", ["a"], asks="1", again=False)
+    found = [(one.ends, one.asks, one.again) for one in make().since(0)]
+    assert found == [("", "", True), ("1", "", True), ("", "1", False)]
+    assert account.redeem(account.ticket(1, ["a"])).right == "who"
+
+
+def test_an_account_of_an_earlier_version_is_read_and_an_earlier_version_reads_it(account):
+    account.published("1", b"load", ["a"])
+    with account.connection() as db:
+        for column in ("asks", "again", "who"):
+            db.execute(f"ALTER TABLE publications DROP COLUMN {column}")
+        db.execute("PRAGMA user_version = 1")
+        db.execute(
+            "SELECT ends, waiting.minions, times.minions FROM publications "
+            "LEFT JOIN waiting USING (number) LEFT JOIN times USING (number)"
+        )
+    (one,) = Account(account.path).since(0)
+    assert (one.jid, one.asks, one.again) == ("1", "", True)

@@ -6,12 +6,30 @@ import pytest
 from salt.exceptions import SaltClientError, SaltException
 
 from saltext_safeupdate.core.errors import RecordError
-from saltext_safeupdate.core.jobs.meant import MEANT, NOT_MEANT, UNDECIDED, about
+from saltext_safeupdate.core.jobs.meant import AWAY, MISSED, NOT_MEANT, UNDECIDED, about
 from saltext_safeupdate.master.account import ALL, Published
 from saltext_safeupdate.master.aiming import Target
 from saltext_safeupdate.master.calls import Call
-from saltext_safeupdate.master.follower import INTERVAL, MOST_AT_ONCE, SETTLE_INTERVAL, Follower
-from saltext_safeupdate.master.missed_jobs import FIRST_INTERVAL, PATIENCE, TIMES
+from saltext_safeupdate.master.follower import (
+    FORGET_INTERVAL,
+    INTERVAL,
+    MOST_AT_ONCE,
+    Follower,
+)
+from saltext_safeupdate.master.missed_jobs import FIRST_INTERVAL
+
+WINDOW, PATIENCE = 300.0, 10.0
+EMPTY = {
+    "published": {},
+    "accepted": {},
+    "not_meant": {},
+    "away": {},
+    "given_up": {},
+    "undecided": {},
+    "no_answer": [],
+    "not_set_up": [],
+    "failed": {},
+}
 
 
 class FakeAccount:
@@ -19,7 +37,7 @@ class FakeAccount:
 
     def __init__(self, world):
         self.world, self.rows = world, []
-        self.answers, self.gone, self.waiting, self.changes = {}, [], {}, 0
+        self.answers, self.gone, self.changes = {}, [], 0
         self.error, self.file = None, 1
 
     def stamp(self):
@@ -37,11 +55,10 @@ class FakeAccount:
     def targets(self, numbers):
         return {row.number: Target("*") for row in self.rows if row.number in numbers}
 
-    def settle(self, done, waiting):
+    def delete(self, numbers):
         if self.error:
             raise self.error
-        self.gone += done
-        self.waiting |= waiting
+        self.gone += numbers
 
     def finish(self, number, report):
         if self.error:
@@ -62,10 +79,10 @@ class FakeWork:
         self.aims = aims
         return f"q{len(self.asked)}"
 
-    def publish(self, number, jid, minions, times):
+    def publish(self, number, jid, minions):
         if self.error:
             raise self.error
-        self.published.append((jid, sorted(minions), times))
+        self.published.append((jid, sorted(minions)))
         return sorted(minions)
 
 
@@ -73,34 +90,30 @@ class World:
     def __init__(self):
         self.now = 1000.0
         self.account, self.work = FakeAccount(self), FakeWork()
-        self.accepted, self.renewed = None, 0
+        self.renewed = 0
         self.follower = Follower(
             self.work,
             self.account,
             self.account,
-            window=3600.0,
-            accepted=self.keys,
+            window=WINDOW,
+            patience=PATIENCE,
             renewed=self.renew,
             clock=lambda: self.now,
         )
 
-    def keys(self):
-        if self.accepted is None:
-            return {minion for row in self.account.rows for minion in row.waiting}
-        return self.accepted
-
     def renew(self):
         self.renewed += 1
 
-    def answers(self, query, minion, known, verdict=MEANT):
-        """Have a minion answer that it knows these jobs, and the others are meant for it."""
+    def answers(self, minion, known=(), verdict=MISSED, query=""):
+        """Have a minion answer that it knows these jobs, and what it says of the others."""
         said = {about(row.number): verdict for row in self.account.rows}
-        self.note("answer", query, minion, said | known)
+        known = dict.fromkeys(known, "running")
+        self.note("answer", query or f"q{len(self.work.asked)}", minion, said | known)
 
-    def new(self, jid, *minions, age=0.0, times=None, ends=""):
+    def new(self, jid, *minions, age=0.0, **more):
         number = len(self.account.rows) + 1
         # In the rows it is when they were published.
-        row = Published(number, jid, self.now - age, list(minions), times or {}, ends)
+        row = Published(number, jid, self.now - age, frozenset(minions), **more)
         self.account.rows.append(row)
         self.account.changes += 1
 
@@ -109,6 +122,12 @@ class World:
 
     def note(self, *note):
         self.follower.heard([list(note)])
+
+    def start(self, *minions):
+        """Have minions start, and the master ask them."""
+        for minion in minions:
+            self.note("start", minion)
+        self.pass_time(INTERVAL)
 
     def pass_time(self, seconds):
         self.now += seconds
@@ -120,91 +139,99 @@ def world():
     return World()
 
 
-def test_a_job_without_a_return_is_asked_for(world):
-    world.new("1", "a", "b")
-    world.note("return", "1", "a")
-    world.follower.tick()
-    assert world.work.asked == []
-    world.pass_time(PATIENCE)
-    assert world.work.asked == [(["b"], ["1"])]
-
-
-def test_what_minions_have_missed_is_published_again_once_for_all_of_them(world):
+def test_a_minion_that_starts_is_asked_and_gets_what_it_has_missed(world):
     world.new("1", "a", "b")
     world.new("2", "a", "b")
-    world.pass_time(PATIENCE)
-    world.answers("q1", "a", {"1": "running"})
-    world.answers("q1", "b", {})
+    world.pass_time(60.0)
+    assert world.work.asked == []
+    world.start("a", "b")
+    assert world.work.asked == [(["a", "b"], ["1", "2"])]
+    world.answers("a", ["1"])
+    world.answers("b")
     assert world.work.published == []
     world.pass_time(INTERVAL)
-    assert world.work.published == [
-        ("1", ["b"], {"b": 1}),
-        ("2", ["a", "b"], {"a": 1, "b": 1}),
-    ]
+    assert world.work.published == [("1", ["b"]), ("2", ["a", "b"])]
 
 
-def test_what_has_returned_meanwhile_is_not_published_again(world):
+def test_a_question_has_each_target_once_with_its_publications_and_their_ages(world):
     world.new("1", "a")
-    world.pass_time(PATIENCE)
-    world.answers("q1", "a", {})
-    world.note("return", "1", "a")
+    world.now += 7.25
+    world.new("2", "a")
+    world.start("a")
+    (aim,) = world.work.aims
+    assert aim["tgt"] == "*"
+    assert aim["jobs"] == {"1": "1", "2": "2"}
+    assert aim["ages"] == {"1": 7.8, "2": 0.5}
+
+
+def test_what_was_ended_since_the_answer_is_not_published(world):
+    for jid in "12":
+        world.new(jid, "a", "b")
+    world.start("a", "b")
+    world.answers("a")
+    world.answers("b")
+    world.new("8", "a", ends="1")
+    world.new("9", "b", ends=ALL, again=False)
     world.pass_time(INTERVAL)
-    assert world.work.published == []
+    assert world.work.published == [("2", ["a"])]
+
+
+def test_who_waits_is_told_soon_after_the_job_that_the_minion_has_it(world):
+    world.new("1", "a")
+    world.new("7", "a", asks="1", again=False)
+    world.start("a")
+    world.answers("a")
+    world.pass_time(INTERVAL)
+    assert world.work.published == [("1", ["a"])]
+    world.pass_time(INTERVAL)
+    assert world.work.published == [("1", ["a"]), ("7", ["a"])]
 
 
 def test_an_answer_to_a_query_of_others_is_nothing_to_it(world):
     world.new("1", "a", "b")
-    world.answers("q1", "a", {})
-    world.pass_time(PATIENCE)
-    world.note("return", "1", "b")
-    world.answers("q2", "a", {})
-    world.answers("q1", "stranger", {})
+    world.answers("a", query="q1")
+    world.start("a")
+    for minion in ("b", "stranger"):
+        world.answers(minion)
+    world.answers("a", query="q2")
     world.pass_time(INTERVAL)
     assert world.work.published == []
-
-
-def test_a_minion_that_does_not_have_the_function_is_left_alone(world):
-    world.new("1", "a")
-    world.pass_time(PATIENCE)
-    world.note("answer", "q1", "a", None)
-    world.pass_time(3600.0 / 2)
-    assert (world.work.published, len(world.work.asked)) == ([], 1)
-
-
-def test_a_minion_that_starts_is_asked_at_once(world):
-    world.new("1", "a")
-    world.pass_time(1.0)
     world.note("start", "a")
-    world.pass_time(1.0)
-    assert world.work.asked == [(["a"], ["1"])]
+    world.answers("a", query="q1")
+    world.pass_time(INTERVAL)
+    assert world.work.published == [], "it has started again since"
 
 
-def test_what_was_published_before_it_came_is_in_the_account(world):
-    world.new("old", "a", age=4000.0)
+def test_what_was_published_before_the_engine_came_is_in_the_account(world):
+    world.new("old", "a", age=WINDOW + 1)
     world.new("1", "a", age=100.0)
-    world.follower.tick()
-    assert world.work.asked == [(["a"], ["1"])]
+    world.start("a")
+    world.pass_time(FORGET_INTERVAL)
+    assert world.account.gone == [1]
+    assert world.work.asked[-1] == (["a"], ["1", "old"])
+    world.answers("a")
+    world.pass_time(INTERVAL)
+    assert world.work.published == [("1", ["a"])]
 
 
-def test_the_account_is_told_who_has_returned_and_what_is_done(world):
-    world.new("1", "a", "b")
-    world.new("2", "a")
-    world.note("return", "1", "a")
-    world.note("return", "2", "a")
-    world.pass_time(SETTLE_INTERVAL)
-    assert (world.account.gone, world.account.waiting) == ([2], {})
-    world.pass_time(PATIENCE)
-    assert world.account.waiting == {1: ["b"]}
-    world.pass_time(3600.0)
-    assert world.account.gone == [2, 1]
+def test_what_is_old_is_deleted(world):
+    world.new("1", "a")
+    world.pass_time(WINDOW - 1)
+    assert world.account.gone == []
+    world.account.error = RecordError("locked")
+    world.pass_time(FORGET_INTERVAL)
+    assert world.account.gone == []
+    world.account.error = None
+    world.pass_time(FORGET_INTERVAL)
+    assert world.account.gone == [1]
 
 
 def test_a_flood_is_published_little_by_little(world):
     count = MOST_AT_ONCE + 5
     for number in range(count):
         world.new(f"{number:02}", "a")
-    world.pass_time(PATIENCE)
-    world.answers("q1", "a", {})
+    world.start("a")
+    world.answers("a")
     world.pass_time(INTERVAL)
     assert len(world.work.published) == MOST_AT_ONCE
     world.pass_time(INTERVAL)
@@ -212,46 +239,71 @@ def test_a_flood_is_published_little_by_little(world):
 
 
 def test_a_request_is_answered_when_everybody_has_answered(world):
-    world.new("1", "a", "b", "c", "d")
+    world.new("1", "a", "b", "c")
     world.new("2", "a")
     world.request("a", "b", "c", "other")
     world.pass_time(INTERVAL)
     assert world.work.asked == [(["a", "b", "c"], ["1", "2"])]
-    world.answers("q1", "a", {"2": "held"})
+    world.answers("a", ["2"])
     world.note("answer", "q1", "b", None)
-    world.note("return", "1", "c")
     assert world.account.answers == {}
+    world.answers("c", verdict=AWAY)
     world.pass_time(INTERVAL)
-    assert world.account.answers == {
-        1: {
-            "published": {"1": ["a"]},
-            "accepted": {"a": {"2": "held"}},
-            "not_meant": {},
-            "undecided": {},
-            "no_answer": [],
-            "not_set_up": ["b"],
-            "failed": {},
-        }
+    assert world.account.answers[1] == EMPTY | {
+        "published": {"1": ["a"]},
+        "accepted": {"a": {"2": "running"}, "c": {}},
+        "away": {"1": ["c"]},
+        "not_set_up": ["b"],
     }
 
 
-def test_what_cannot_be_published_is_told_and_uses_up_no_try(world):
+def test_what_was_given_up_is_told(world):
     world.new("1", "a")
+    world.new("7", "a", asks="1", again=False)
+    world.pass_time(PATIENCE)
     world.request("a")
     world.pass_time(INTERVAL)
-    for number in range(1, TIMES + 3):
-        world.work.error = SaltException("no answer\x1b of the master")
-        world.answers(f"q{number}", "a", {})
-        world.pass_time(INTERVAL)
-        world.work.error = None
-        assert world.work.published == []
-        world.pass_time(FIRST_INTERVAL + 1)
-        assert len(world.work.asked) == number + 1
+    world.answers("a")
+    world.pass_time(INTERVAL)
+    assert world.work.published == []
+    assert world.account.answers[1]["given_up"] == {"1": ["a"]}
+
+
+def test_what_cannot_be_published_is_told_and_tried_again(world):
+    world.new("1", "a")
+    world.request("a", timeout=5.0)
+    world.pass_time(INTERVAL)
+    world.work.error = SaltException("no answer\x1b of the master")
+    world.answers("a")
+    world.pass_time(INTERVAL)
     (told,) = world.account.answers.values()
     assert (told["published"], told["failed"]) == ({}, {"1": "no answer\\x1b of the master"})
-    world.answers(f"q{TIMES + 3}", "a", {})
+    world.work.error = None
+    world.pass_time(FIRST_INTERVAL)
+    assert len(world.work.asked) == 2
+    world.answers("a")
     world.pass_time(INTERVAL)
-    assert world.work.published == [("1", ["a"], {"a": 1})]
+    assert world.work.published == [("1", ["a"])]
+
+
+def test_what_the_account_has_no_more_is_not_tried_again(world, caplog):
+    """Its publisher has lost the right, or it is too old."""
+    world.new("1", "a")
+    world.new("2", "a")
+    world.request("a")
+    world.pass_time(INTERVAL)
+    world.answers("a")
+    del world.account.rows[0]
+    world.work.error = SaltException("refused")
+    world.pass_time(INTERVAL)
+    assert "job 1 is not published again" in caplog.text
+    world.work.error = None
+    world.pass_time(FIRST_INTERVAL)
+    world.answers("a")
+    world.pass_time(INTERVAL)
+    assert world.work.published == [("2", ["a"])]
+    (told,) = world.account.answers.values()
+    assert told["given_up"] == {"1": ["a"]}
 
 
 def test_a_request_has_its_time(world):
@@ -265,19 +317,19 @@ def test_a_request_has_its_time(world):
 def test_a_request_for_which_nothing_is_missing_is_answered_at_once(world):
     world.request("a")
     world.pass_time(INTERVAL)
-    assert world.account.answers[1]["no_answer"] == []
+    assert world.account.answers[1] == EMPTY
 
 
 def test_a_master_that_cannot_publish_tries_again_later(world, caplog):
     caplog.set_level(logging.ERROR)
     world.new("1", "a")
     world.work.error = SaltClientError("no")
-    world.pass_time(PATIENCE)
+    world.start("a")
     assert "minions cannot be asked what they missed: no" in caplog.text
     world.work.error = None
     world.pass_time(FIRST_INTERVAL)
     assert world.work.asked == [(["a"], ["1"])]
-    world.answers("q1", "a", {})
+    world.answers("a")
     world.work.error = OSError("full")
     world.pass_time(INTERVAL)
     assert "job 1 cannot be published again: full" in caplog.text
@@ -285,101 +337,50 @@ def test_a_master_that_cannot_publish_tries_again_later(world, caplog):
 
 def test_an_account_that_does_not_work_is_told_of_and_tried_again(world, caplog):
     world.new("1", "a")
-    world.new("2", "b")
     world.request("x")
     world.account.error = RecordError("unreadable")
-    world.pass_time(PATIENCE)
+    world.start("a")
     assert "unreadable" in caplog.text
     world.account.error = None
     world.pass_time(INTERVAL)
     assert world.account.answers
-    assert world.work.asked == [(["a", "b"], ["1", "2"])]
-
-
-def test_requests_and_deletions_that_cannot_be_written_end_nothing(world, caplog):
-    world.new("1", "a")
-    world.note("return", "1", "a")
-    world.request("x")
-    world.note("start", "x")
-    world.account.error = RecordError("full")
-    world.pass_time(SETTLE_INTERVAL)
-    assert caplog.text.count("full") >= 2
-
-
-def test_each_target_is_asked_once_with_its_publications(world):
-    world.new("1", "a")
-    world.new("2", "a")
-    world.pass_time(PATIENCE)
-    jobs = {"1": "1", "2": "2"}
-    assert world.work.aims == [{"tgt": "*", "tgt_type": "glob", "delimiter": ":", "jobs": jobs}]
-
-
-def test_what_was_not_for_a_minion_is_never_published_to_it(world):
-    world.new("1", "a", "b")
-    world.request("a", "b")
-    world.pass_time(INTERVAL)
-    world.answers("q1", "a", {}, NOT_MEANT)
-    world.answers("q1", "b", {})
-    for _ in range(5):
-        world.note("start", "a")
-        world.pass_time(600.0)
-    assert world.work.published == [("1", ["b"], {"b": 1})]
-    assert all("a" not in minions for minions, _ in world.work.asked[1:])
-    report = world.account.answers[1]
-    assert (report["published"], report["not_meant"]) == ({"1": ["b"]}, {"1": ["a"]})
+    assert world.work.asked == [(["a"], ["1"])]
 
 
 @pytest.mark.parametrize(
-    "answer",
-    [{}, {"#1": UNDECIDED}, {"#1": "Meant"}, False],
-    ids=["none", "undecided", "odd", "error"],
+    ("answer", "name"),
+    [
+        ({}, "undecided"),
+        ({"#1": UNDECIDED}, "undecided"),
+        ({"#1": "Missed"}, "undecided"),
+        ({"#1": NOT_MEANT}, "not_meant"),
+        ({"#1": AWAY}, "away"),
+    ],
+    ids=str,
 )
-def test_what_nobody_can_decide_is_told_and_not_published(world, caplog, answer):
+def test_what_a_minion_has_not_missed_for_certain_is_told_and_not_published(
+    world, caplog, answer, name
+):
     world.new("1", "a")
     world.request("a")
     world.pass_time(INTERVAL)
     world.note("answer", "q1", "a", answer)
     world.pass_time(INTERVAL)
     assert world.work.published == []
-    assert world.account.answers[1]["undecided"] == {"1": ["a"]}
-    assert world.account.answers[1]["no_answer"] == []
-    assert "'a' cannot tell whether it was meant by 1" in caplog.text
+    assert world.account.answers[1][name] == {"1": ["a"]}
+    told = "'a' cannot tell whether it was meant by 1" in caplog.text
+    assert told == (name == "undecided")
 
 
-def test_only_minions_with_accepted_keys_are_waited_for(world):
-    """Salt also waits for resources, which a minion has told of; the names are its choice."""
-    world.accepted = {"a"}
-    world.new("1", "a", "resource")
-    world.pass_time(PATIENCE)
-    assert world.work.asked == [(["a"], ["1"])]
-    world.accepted = {"a", "new"}
-    world.new("2", "new", "resource")
-    world.pass_time(PATIENCE)
-    assert world.work.asked[-1] == (["new"], ["2"])
-
-
-def test_keys_that_cannot_be_read_settle_nothing(world):
-    """Salt says that there are none then."""
-    world.accepted = set()
+def test_a_minion_that_fails_is_asked_again(world):
     world.new("1", "a")
-    world.pass_time(SETTLE_INTERVAL)
-    assert world.account.gone == []
-    world.accepted = {"a"}
-    world.note("start", "a")
-    world.pass_time(PATIENCE)
-    assert world.work.asked[-1] == (["a"], ["1"])
-
-
-def test_what_could_not_be_settled_is_settled_later(world):
-    world.new("1", "a")
+    world.start("a")
+    world.note("answer", "q1", "a", False)
+    world.pass_time(FIRST_INTERVAL)
+    assert len(world.work.asked) == 2
+    world.answers("a")
     world.pass_time(INTERVAL)
-    world.note("return", "1", "a")
-    world.account.error = RecordError("locked")
-    world.pass_time(SETTLE_INTERVAL)
-    assert world.account.gone == []
-    world.account.error = None
-    world.pass_time(SETTLE_INTERVAL)
-    assert world.account.gone == [1]
+    assert world.work.published == [("1", ["a"])]
 
 
 def test_a_request_of_another_account_is_not_answered_in_this_one(world):
@@ -389,8 +390,8 @@ def test_a_request_of_another_account_is_not_answered_in_this_one(world):
     world.account.rows, world.account.file = [], 2
     world.account.changes += 1
     world.pass_time(INTERVAL)
-    world.note("answer", "q1", "a", {"1": "held"})
-    world.pass_time(3600.0)
+    world.answers("a")
+    world.pass_time(WINDOW)
     assert world.account.answers == {}
 
 
@@ -402,9 +403,8 @@ def test_another_account_is_followed_from_its_beginning(world):
     world.account.rows.clear()
     world.account.file = 2
     world.new("1", "b")
-    world.pass_time(PATIENCE + INTERVAL)
+    world.start("a", "b")
     assert world.renewed == 1
-    world.pass_time(PATIENCE)
     assert world.work.asked == [(["b"], ["1"])]
 
 
@@ -416,44 +416,8 @@ def test_what_a_full_account_has_removed_makes_nobody_undecided(world, caplog):
     world.request("a")
     world.pass_time(INTERVAL)
     assert world.work.asked == [(["a"], ["3"])]
-    world.answers("q1", "a", {})
+    world.answers("a")
     world.pass_time(INTERVAL)
     assert [jid for jid, *_ in world.work.published] == ["3"]
-    report = world.account.answers[1]
-    assert (report["published"], report["undecided"]) == ({"3": ["a"]}, {})
+    assert world.account.answers[1]["undecided"] == {}
     assert "cannot tell" not in caplog.text
-
-
-@pytest.mark.parametrize(("ends", "own"), [("1", "2"), (ALL, None)])
-def test_what_was_ended_is_over_whether_the_minion_hears_of_it_or_not(world, ends, own):
-    """What ends all jobs is about the moment, and nobody is asked for it."""
-    world.new("1", "a", "b")
-    world.new("2", "a", ends=ends)
-    world.new("3", "a")
-    world.pass_time(PATIENCE)
-    asked = {minion: set(jids) for minions, jids in world.work.asked for minion in minions}
-    assert set(asked) == {"a", "b"}
-    world.answers("q1", "a", {})
-    world.answers("q1", "b", {})
-    world.pass_time(INTERVAL)
-    got = {(minion, jid) for jid, minions, _ in world.work.published for minion in minions}
-    assert got == {("b", "1"), ("a", "3"), *({("a", own)} if own else ())}
-
-
-def test_what_is_ended_stays_so_for_the_next_engine(world):
-    """It is written down before what has ended it is removed."""
-    world.new("1", "a", "b")
-    world.new("2", "a", ends=ALL)
-    world.pass_time(INTERVAL)
-    world.pass_time(SETTLE_INTERVAL)
-    assert (world.account.gone, world.account.waiting) == ([2], {1: ["b"]})
-
-
-def test_what_is_ended_while_it_is_about_to_be_published_again(world):
-    world.new("1", "a", "b")
-    world.pass_time(PATIENCE)
-    for minion in ("a", "b"):
-        world.answers("q1", minion, {})
-    world.new("2", "a", ends="1")
-    world.pass_time(INTERVAL)
-    assert world.work.published == [("1", ["b"], {"a": 1, "b": 1})]

@@ -4,11 +4,9 @@ import logging
 
 import pytest
 import salt.payload
-import zmq
 
 from saltext_safeupdate.core.generations.generation import Probe
 from saltext_safeupdate.core.host import processes
-from saltext_safeupdate.core.host.reach import reaches_any
 from saltext_safeupdate.core.jobs.delivering import Answer
 from saltext_safeupdate.core.jobs.ledger import Job, State
 from saltext_safeupdate.core.record.store import Store
@@ -207,11 +205,3 @@ def test_where_masters_are_looked_for(opts, found):
         assert addresses({**opts, **transport}) == [(*each, True) for each in found]
     for transport in ("tcp", "ws"):
         assert addresses({**opts, "transport": transport}) == [(*each, False) for each in found]
-
-
-@pytest.mark.parametrize("kind", [zmq.ROUTER, zmq.REP])
-def test_a_master_that_listens_is_reached(kind):
-    with zmq.Context() as context, context.socket(kind) as listening:
-        port = listening.bind_to_random_port("tcp://127.0.0.1")
-        for transport in ("zeromq", "tcp"):
-            assert reaches_any(addresses({"master": f"127.0.0.1:{port}", "transport": transport}))

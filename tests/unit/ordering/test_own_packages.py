@@ -52,6 +52,27 @@ def test_only_what_pulls_the_minion_along_is_deferred(names, pulling, deferred, 
     assert made.manager.asked <= most
 
 
+class Installed(Asked):
+    """It would change nothing: all of it is installed."""
+
+    def simulate(self, request):
+        return {}
+
+    def installed(self, packages):
+        return dict.fromkeys(packages, "1")
+
+
+@pytest.mark.parametrize("again", [True, False])
+def test_the_same_version_again_is_a_change(again):
+    made = SimulatedHost({"id": "minion"})
+    made.manager = Installed([])
+    request = Request(
+        action=Action.INSTALL, targets=(("salt-minion", None), ("vim", None)), again=again
+    )
+    found = OwnPackages(made).changed_by(request)
+    assert found == ({"salt-minion": Change("1", "1")} if again else {})
+
+
 class Keeping(Asked):
     """It is told by the environment what to leave as it is."""
 

@@ -8,6 +8,7 @@ from salt.exceptions import CommandExecutionError
 from salt.modules import aptpkg, yumpkg, zypperpkg
 
 from saltext_safeupdate.core.host.command import Result
+from saltext_safeupdate.core.packages.apt import Apt
 from saltext_safeupdate.core.packages.dnf import Dnf
 from saltext_safeupdate.core.packages.request import Action
 from saltext_safeupdate.ordering import chosen, package_calls
@@ -198,6 +199,34 @@ def test_the_simulation_chooses_from_what_the_call_chooses_from(ran, name, given
         for words in (simulated, command)
     ]
     assert found[0] == found[1]
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"only_upgrade": True},
+        {"install_recommends": False},
+        {"install_recommends": True},
+        {"only_upgrade": False},
+    ],
+    ids=str,
+)
+def test_the_simulation_of_apt_changes_what_the_call_changes(ran, given):
+    aptpkg.install(name="salt-minion", **given)
+    (command,) = (each for each in ran if set(each) & set(VERBS))
+    request = package_calls.requested(
+        "pkg.install", aptpkg.install, (), {"name": "salt-minion", **given}
+    )
+    asked = []
+
+    def run(argv, **_):
+        asked.append(argv)
+        return Result(argv=argv, returncode=0, stdout="", stderr="")
+
+    Apt(run).simulate(request)
+    words = {"--only-upgrade", "--install-recommends", "--no-install-recommends"}
+    (simulated,) = asked
+    assert words.intersection(simulated) == words.intersection(command)
 
 
 @pytest.mark.parametrize("value", ["assumeyes", "installroot", "downloadonly"])

@@ -11,22 +11,19 @@ import salt.payload
 
 from ...core import times
 from ...core.errors import InputError, LockHeldError, SafeUpdateError
+from ...core.generations import absence
 from ...core.host import processes
 from ...core.jobs import current
 from ...core.jobs import jids as job_ids
 from ...core.jobs.ledger import UNKNOWN, Job, State
-from ...core.jobs.meant import MEANT, NOT_MEANT, UNDECIDED, about
+from ...core.jobs.meant import AWAY, MISSED, NOT_MEANT, UNDECIDED, about
 from ...minion import queues, unrecorded
 from ...minion.masters import ONE_OF_SEVERAL
 from ...ordering import matching
 from ...this_host import Host
 
-# Answers of the minion about a publication that it has not accepted.
-_SAID = {
-    True: MEANT,
-    False: NOT_MEANT,
-    None: UNDECIDED,
-}
+# Answers of the minion about a publication whose target does not match it.
+_SAID = {False: NOT_MEANT, None: UNDECIDED}
 
 
 def listed(host: Host, zone: object = times.UTC) -> dict[str, Any]:
@@ -72,8 +69,9 @@ def accepted(
     Return the states of those jobs that this minion has, in its ledger or in a queue.
 
     The state is "unknown" if the minion may have run the job without a record; with *blind*, it
-    runs all jobs in that way. *aims* are targets, each with its publications. If the minion does
-    not have the job of a publication, the answer says whether it is meant for this minion.
+    runs all jobs in that way. *aims* are targets, each with its publications and their ages. If the
+    minion does not have the job of a publication, the answer says whether it has missed it, or the
+    publication is not for it (:mod:`..core.jobs.meant`).
     """
     if not isinstance(jids, list) or not all(isinstance(jid, str | int) for jid in jids):
         raise InputError("'jids' must be a list of job IDs.")
@@ -89,7 +87,7 @@ def accepted(
     for jid in wanted:
         if known.get(jid, UNKNOWN) == UNKNOWN and jid in queued:
             known[jid] = queued[jid]
-    return known | _meant(host, targets, known)
+    return known | _missed(host, targets, known)
 
 
 def _targets(aims: object) -> list[dict[str, Any]]:
@@ -97,29 +95,41 @@ def _targets(aims: object) -> list[dict[str, Any]]:
     if not isinstance(listed, list) or not all(
         isinstance(aim, dict)
         and isinstance(aim.get("jobs"), dict)
+        and isinstance(aim.get("ages", {}), dict)
         and isinstance(aim.get("tgt_type"), str)
         and isinstance(aim.get("delimiter"), str)
         and "tgt" in aim
         for aim in listed
     ):
         raise InputError(
-            "'aims' must be a list of targets, each with 'tgt', 'tgt_type', 'delimiter' and 'jobs'."
+            "'aims' must be a list of targets, each with 'tgt', 'tgt_type', 'delimiter', 'jobs' "
+            "and 'ages'."
         )
     return listed
 
 
-def _meant(host: Host, targets: list[dict[str, Any]], known: dict[str, str]) -> dict[str, str]:
-    """Return of each publication of an unknown job whether it is meant for this minion."""
+def _missed(host: Host, targets: list[dict[str, Any]], known: dict[str, str]) -> dict[str, str]:
+    """Return of each publication of an unknown job whether this minion has missed it."""
     # Salt's matchers are loaded only if there is a question for them.
     wanted = [aim for aim in targets if not known.keys() >= set(map(str, aim["jobs"].values()))]
     found: dict[str, str] = {}
-    decided = matching.decided(host.opts, wanted) if wanted else []
-    for aim, meant in zip(wanted, decided, strict=True):
-        said = _SAID[meant]
-        found |= {
-            about(number): said for number, jid in aim["jobs"].items() if str(jid) not in known
-        }
+    if not wanted:
+        return found
+    pid = os.getppid() if host.opts.get("multiprocessing", True) else os.getpid()
+    main = processes.identity(pid)
+    away = absence.of(host.store, host.services, host.settings.service, main)
+    for aim, meant in zip(wanted, matching.decided(host.opts, wanted), strict=True):
+        for number, jid in aim["jobs"].items():
+            if str(jid) not in known:
+                age = aim.get("ages", {}).get(number)
+                found[about(number)] = _SAID.get(meant) or _said(away, age)
     return found
+
+
+def _said(away: absence.Absence | None, age: object) -> str:
+    if isinstance(age, bool) or not isinstance(age, int | float):
+        return UNDECIDED
+    return MISSED if away is not None and away.covers(age) else AWAY
 
 
 def _ahead() -> float:

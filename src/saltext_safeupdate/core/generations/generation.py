@@ -39,7 +39,8 @@ class Report:
     that. ``took`` is the seconds from its start to the report; None: unknown. ``startup_delay`` is
     the most seconds that Salt sleeps first. ``hands_over`` tells whether it is set up so that its
     restart waits for no job. ``own_tree`` tells whether it reads copies of its roots of code, so
-    that these may change while it runs. ``version`` is the version of Salt, ``extension`` the
+    that these may change while it runs. ``follows`` tells that the one before took jobs until this
+    one was ready. ``version`` is the version of Salt, ``extension`` the
     version of this extension.
     """
 
@@ -55,6 +56,7 @@ class Report:
     startup_delay: float = 0.0
     hands_over: bool = False
     own_tree: bool = False
+    follows: bool = False
 
 
 @frozen

@@ -51,6 +51,21 @@ class Generations:
         """Return the generation with that main process."""
         return self._one("process = ?", process)
 
+    def before(self, process: str) -> str | None:
+        """Return the process of the last generation before this one that has served."""
+        with self._store.connection() as db:
+            row = _before(db, process)
+        return None if row is None else str(row[0])
+
+    def follows_overlapping(self, process: str) -> bool:
+        """Tell whether the one before took jobs until this one was ready."""
+        found = self.of(process)
+        report = found.report if found else None
+        if report is not None:
+            return report.follows
+        with self._store.connection() as db:
+            return _is_handed_over(_before(db, process))
+
     def overlapping(self) -> list[str]:
         """Return the processes that are handed over and still take jobs."""
         return self._alive(Standing.OVERLAPPING)
@@ -159,7 +174,9 @@ class Generations:
             if before is not None and rested:
                 return False
             if before is not None:
-                report = replace(report, took=before.took)
+                report = replace(report, took=before.took, follows=before.follows)
+            else:
+                report = replace(report, follows=_is_handed_over(_before(db, process)))
             stay = _staying(db, process)
             db.execute(
                 "UPDATE generations SET standing = ? "
@@ -233,6 +250,21 @@ def _write(db: sqlite3.Connection, process: str, *, standing: str = "", **column
         f"UPDATE generations SET {', '.join(f'{name} = ?' for name in values)} WHERE process = ?",
         (*values.values(), process),
     )
+
+
+def _before(db: sqlite3.Connection, process: str) -> tuple[str, str] | None:
+    """Return process and standing of the last generation but this one that has served."""
+    found: tuple[str, str] | None = db.execute(
+        "SELECT process, standing FROM generations WHERE process != ? AND standing != ? "
+        "ORDER BY rowid DESC LIMIT 1",
+        (process, Standing.STARTING.value),
+    ).fetchone()
+    return found
+
+
+def _is_handed_over(before: tuple[str, str] | None) -> bool:
+    handed_over = (Standing.OVERLAPPING.value, Standing.LEAVING.value)
+    return before is not None and before[1] in handed_over
 
 
 def _staying(db: sqlite3.Connection, process: str) -> list[str]:

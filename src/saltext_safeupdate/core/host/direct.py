@@ -13,7 +13,7 @@ from ..errors import CommandError
 from . import keeper, processes
 from .command import Run
 from .keeper import Kept
-from .service import LastRun, ServiceState
+from .service import Interruption, LastRun, ServiceState
 
 _TIMEOUT = 30.0
 # A stop waits until the minion has ended.
@@ -73,6 +73,9 @@ class Direct:
     def last_run(self, unit: str) -> LastRun:
         kept = self.kept(unit)
         return LastRun(status=kept.status) if kept else LastRun()
+
+    def interruption(self, unit: str) -> Interruption | None:
+        return None
 
     def is_left_stopped(self, unit: str) -> bool:
         return False

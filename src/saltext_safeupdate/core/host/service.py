@@ -46,6 +46,17 @@ class LastRun(NamedTuple):
     killed: bool = False
 
 
+class Interruption(NamedTuple):
+    """
+    The time between the last two runs of a unit. It *began* so many seconds ago.
+
+    *by_itself*: the init system started the unit again at once, as in a restart or after a crash.
+    """
+
+    began: float
+    by_itself: bool
+
+
 class Services(Protocol):
     """The state of units, and their start and stop. Every method may be called again."""
 
@@ -54,6 +65,10 @@ class Services(Protocol):
     def state(self, unit: str) -> ServiceState: ...
 
     def last_run(self, unit: str) -> LastRun: ...
+
+    def interruption(self, unit: str) -> Interruption | None:
+        """Return the time before this run of the unit; None if it is the first, or not known."""
+        ...
 
     def is_left_stopped(self, unit: str) -> bool:
         """

@@ -12,7 +12,7 @@ from ..errors import CommandError, SafeUpdateError
 from .command import Run
 from .files import remove, write_atomic
 from .inhibitor import RUNTIME_UNITS, UnitInhibitor, full_name, properties_of
-from .service import LastRun, ServiceState
+from .service import Interruption, LastRun, ServiceState
 
 _TIMEOUT = 30.0
 # A stop waits for the minion. systemd kills it after 90 s unless its unit says otherwise.
@@ -82,6 +82,14 @@ _TIMES = (
     "ExecMainExitTimestampMonotonic",
     "ActiveExitTimestampMonotonic",
 )
+# When the unit last left "active", became "inactive", and left that again; seconds that systemd
+# takes at most between the two halves of a restart.
+_INTERRUPTED = (
+    "ActiveExitTimestampMonotonic",
+    "InactiveEnterTimestampMonotonic",
+    "InactiveExitTimestampMonotonic",
+)
+_BETWEEN = 1.0
 # Reasons that can make a start of a unit fail, and the units that have to be active for it.
 _CONDITIONS = ("ConditionResult", "AssertResult")
 _NEEDS = ("Requires", "Requisite", "BindsTo")
@@ -131,6 +139,16 @@ class Systemd:
             # A stop may have ended so, too.
             not stopped and _was_killed(*ended),
         )
+
+    def interruption(self, unit: str) -> Interruption | None:
+        shown = self._show(unit, *_INTERRUPTED)
+        left, ended, began = (_number(shown, name) / 1e6 for name in _INTERRUPTED)
+        if not left or not ended <= began:
+            return None
+        # NRestarts stays if somebody stops a unit that waits for RestartSec. With
+        # RestartMode=direct, the unit has not been inactive since it left "active".
+        by_itself = began - ended < _BETWEEN or began < left
+        return Interruption(time.monotonic() - left, by_itself)
 
     def is_left_stopped(self, unit: str) -> bool:
         shown = self._show(unit, "ActiveState", "Job", "Result", *_CONDITIONS, *_NEEDS)

@@ -1,8 +1,14 @@
-"""Answers of a minion about publications that it has not accepted: are they meant for it?"""
+"""
+Answers of a minion about publications that it has not accepted.
+
+Only those that it has *missed* are published to it again: they are meant for it, and came while it
+was restarted, or was brought back after a crash. It was *away* if it was off or unreachable then,
+or somebody had stopped it.
+"""
 
 from __future__ import annotations
 
-MEANT, NOT_MEANT, UNDECIDED = "meant", "not meant", "undecided"
+MISSED, AWAY, NOT_MEANT, UNDECIDED = "missed", "away", "not meant", "undecided"
 
 
 def about(number: int | str) -> str:

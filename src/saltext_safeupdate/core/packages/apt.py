@@ -9,7 +9,7 @@ import re
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 
-from ..errors import CommandError, InputError, SafeUpdateError, VerificationError
+from ..errors import CommandError, InputError, VerificationError
 from ..host.command import Run
 from . import apt_pins, busy
 from .apt_output import (
@@ -21,6 +21,8 @@ from .apt_output import (
     parse_policy,
     parse_simulation,
     parse_sizes,
+    refuse_removals,
+    spellings,
 )
 from .apt_sources import trusting
 from .choice import choose, is_series, of_series, on_offer
@@ -79,7 +81,7 @@ class Apt:
         self._archives = archives
 
     def owners(self, paths: Iterable[str]) -> set[str]:
-        asked = _spellings(paths)
+        asked = spellings(paths)
         if not asked:
             return set()
         result = self._run(("dpkg-query", "-S", "--", *asked), timeout=_QUERY_TIMEOUT, ok=(0, 1))
@@ -89,9 +91,9 @@ class Apt:
         wanted = set(paths)
         if not wanted:
             return set()
-        argv = ("dpkg-query", "-S", "--", *_spellings(wanted))
+        argv = ("dpkg-query", "-S", "--", *spellings(wanted))
         found = parse_owned(self._run(argv, timeout=_QUERY_TIMEOUT, ok=(0, 1)).stdout)
-        return {path for path in wanted if found.isdisjoint(_spellings([path]))}
+        return {path for path in wanted if found.isdisjoint(spellings([path]))}
 
     def siblings(self, packages: Iterable[str]) -> set[str]:
         result = self._run(
@@ -130,6 +132,7 @@ class Apt:
         argv = list(_SIMULATE)
         if request.release:
             argv.append(f"--target-release={request.release}")
+        argv += request.options
         if request.action is Action.INSTALL:
             argv += _INSTALL
             argv += [f"{name}={version}" if version else name for name, version in request.targets]
@@ -181,7 +184,7 @@ class Apt:
 
     def download(self, targets: Mapping[str, str], directory: str) -> list[File]:
         changes = self.simulate(Request(action=Action.INSTALL, targets=tuple(targets.items())))
-        _refuse_removals(changes)
+        refuse_removals(changes)
         with writing_packages(directory):
             return self._fetch({name: change.new for name, change in changes.items()}, directory)
 
@@ -211,7 +214,7 @@ class Apt:
             return []
         result = self._run((*_TRY_OUT, *(each.path for each in files)), timeout=_SIMULATE_TIMEOUT)
         changes = parse_simulation(result.stdout)
-        _refuse_removals(changes)
+        refuse_removals(changes)
         there = {each.package for each in files}
         rest = {name: change.new for name, change in changes.items() if name not in there}
         with writing_packages(directory):
@@ -411,28 +414,6 @@ class Apt:
     def without(self, packages: Sequence[str], directory: str) -> Mapping[str, str] | None:
         """Pin the packages in a preferences file that only processes with this environment read."""
         return apt_pins.without(packages, directory, self._preferences, self._run)
-
-
-def _refuse_removals(changes: Mapping[str, Change]) -> None:
-    """Raise SafeUpdateError if a package would be removed."""
-    removed = sorted(name for name, change in changes.items() if not change.new)
-    if removed:
-        raise SafeUpdateError(
-            f"the update would remove {', '.join(removed)}. Nothing was changed: choose "
-            "another version, or remove it first"
-        )
-
-
-def _spellings(paths: Iterable[str]) -> list[str]:
-    """Return the paths with and without /usr: dpkg may record either on a merged system."""
-    asked = []
-    for path in paths:
-        asked.append(path)
-        if path.startswith("/usr/"):
-            asked.append(path.removeprefix("/usr"))
-        elif path.startswith(("/bin/", "/sbin/", "/lib")):
-            asked.append("/usr" + path)
-    return sorted(set(asked))
 
 
 def _drop(line: str) -> bool:

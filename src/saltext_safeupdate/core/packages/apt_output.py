@@ -1,9 +1,11 @@
-"""Parsers for the output of apt and dpkg."""
+"""Parsers for the output of apt and dpkg, and what their parts mean."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping
 
+from ..errors import SafeUpdateError
 from .request import Change
 
 _INST = re.compile(r"^Inst (?P<name>\S+)(?: \[(?P<old>[^\]]*)\])? \((?P<new>\S+)")
@@ -97,3 +99,25 @@ def parse_download(text: str) -> int:
 def _sum(text: str, field: str) -> int:
     fields = map(_FIELD.match, text.splitlines())
     return sum(int(each["value"]) for each in fields if each and each["name"] == field)
+
+
+def refuse_removals(changes: Mapping[str, Change]) -> None:
+    """Raise SafeUpdateError if a package would be removed."""
+    removed = sorted(name for name, change in changes.items() if not change.new)
+    if removed:
+        raise SafeUpdateError(
+            f"the update would remove {', '.join(removed)}. Nothing was changed: choose "
+            "another version, or remove it first"
+        )
+
+
+def spellings(paths: Iterable[str]) -> list[str]:
+    """Return the paths with and without /usr: dpkg may record either on a merged system."""
+    asked = []
+    for path in paths:
+        asked.append(path)
+        if path.startswith("/usr/"):
+            asked.append(path.removeprefix("/usr"))
+        elif path.startswith(("/bin/", "/sbin/", "/lib")):
+            asked.append("/usr" + path)
+    return sorted(set(asked))

@@ -44,7 +44,8 @@ class Request:
 
     *targets* are pairs of a name and a version (None: the newest). For an upgrade they may be
     empty, which means everything. *files* are package files. *release* is the release, or for
-    rpm the one repository, to take them from. *options* choose among the repositories of dnf.
+    rpm the one repository, to take them from. *options* are words for apt or
+    dnf that choose what changes. *again* asks for packages that are installed already, too.
     """
 
     action: Action
@@ -53,6 +54,7 @@ class Request:
     release: str | None = None
     options: tuple[str, ...] = ()
     full: bool = False
+    again: bool = False
 
     @property
     def names(self) -> frozenset[str]:

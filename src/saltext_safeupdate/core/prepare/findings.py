@@ -80,9 +80,8 @@ class Circumstances:
     along. *obstacle* is why the minion could not be restarted on this host; empty if it could.
     *no_slots* is why it cannot run from slots, and how to fix that; None if it can, or is not to.
     *too_old* says that this extension does not know the target, as :mod:`.known` does. *marks* are
-    files that the scripts of the packages must not find, by :mod:`.marks`. *steps* is
-    where upgrade steps are that cannot run. *hold* is why rollouts
-    leave this minion alone; empty if they do not.
+    files that the scripts of the packages must not find, by :mod:`.marks`. *steps* are places
+    of upgrade steps that cannot run. *hold* is why rollouts leave this minion alone, or empty.
     """
 
     manager: Manager
@@ -407,9 +406,6 @@ CHECKS: dict[str, Check] = {
     "transaction-pending": _transaction,
     "reboot-pending": _reboot,
 }
-
-
-# -- how -------------------------------------------------------------------------------
 
 
 def _salt(known: Circumstances) -> str | None:

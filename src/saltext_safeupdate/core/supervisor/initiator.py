@@ -205,11 +205,18 @@ class Initiator:
         try:
             if not self.is_supervised():
                 self.launch()
-                if not self.wait_until(self.is_supervised):
+                if not self.wait_until(lambda: self._is_taken(update)):
                     self.fail_to_start()
         except (SafeUpdateError, OSError) as err:
             self.store.save(update.advance(Phase.FAILED, reason=str(err)))
             raise
+
+    def _is_taken(self, update: Update) -> bool:
+        """Tell whether a supervisor lives, or one that was quick has ended."""
+        if self.is_supervised():
+            return True
+        found = self.store.get(update.id)
+        return found is not None and found.phase is not update.phase
 
     def fail_to_start(self) -> NoReturn:
         raise SafeUpdateError(

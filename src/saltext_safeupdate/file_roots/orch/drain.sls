@@ -8,7 +8,8 @@
 #   back: haproxy.enable_server
 #
 # A part goes back into service even if its update has failed: a rolled back minion is as good as
-# before. The next part begins only if all went well. A part whose minions have the version already
+# before. It also does if the balancer has not said that the part is out: it may have heard that
+# all the same. The next part begins only if all went well. A part whose minions have the version already
 # leaves its service for a moment, too: 'salt-run safeupdate.plan' tells before whether that is so.
 {%- set wanted = salt['pillar.get']('safeupdate:rollout', {}) %}
 {%- set parts = salt['pillar.get']('safeupdate:parts', {}) %}
@@ -54,6 +55,18 @@ back-{{ part }}:
     - arg: [{{ part | json }}]
     - require:
       - salt: out-{{ part }}
+
+undo-{{ part }}:
+  salt.function:
+    - name: {{ salt['pillar.get']('safeupdate:back', '') | json }}
+    - tgt: {{ balancer | json }}
+    - arg: [{{ part | json }}]
+    - onfail:
+      - salt: out-{{ part }}
+    - require:
+{%- for each in before %}
+      - {{ each }}
+{%- endfor %}
 {%- do before.clear() %}
 {%- do before.extend(['salt: rollout-' ~ part, 'salt: back-' ~ part]) %}
 {% endfor %}

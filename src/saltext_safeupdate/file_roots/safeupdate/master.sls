@@ -3,4 +3,4 @@
 # Restart salt-master once afterwards; it reads its engines when it starts.
 safeupdate-master:
   safeupdate.master_enabled:
-    - window: {{ salt['pillar.get']('safeupdate:redeliver_window', 3600) }}
+    - window: {{ salt['pillar.get']('safeupdate:redeliver_window', 300) }}

@@ -8,6 +8,7 @@ import salt.payload
 
 from saltext_safeupdate.admin.status import jobs
 from saltext_safeupdate.core.errors import InputError, LockHeldError, SafeUpdateError
+from saltext_safeupdate.core.generations import absence
 from saltext_safeupdate.core.host import processes
 from saltext_safeupdate.core.jobs import current
 from saltext_safeupdate.core.jobs.ledger import State
@@ -183,6 +184,85 @@ def test_with_failover_the_present_master_has_all(made):
     made.opts |= {"master": "another", "master_type": "failover"}
     jobs.resume(made, "5")
     assert "/queues/another/" in queues.find(made.opts, "5")
+
+
+def aim(jobs, tgt="*", tgt_type="glob", **more):
+    return {"tgt": tgt, "tgt_type": tgt_type, "delimiter": ":", "jobs": jobs, **more}
+
+
+@pytest.fixture
+def restarted(made, monkeypatch):
+    """A minion whose record says that it was restarted, from 40 until 20 seconds ago."""
+    made.ledger.record_from_now()
+    asked = []
+
+    def of(store, services, unit, main):
+        asked.append((unit, main))
+        return absence.Absence(40.0, 20.0)
+
+    monkeypatch.setattr(jobs.absence, "of", of)
+    made.asked = asked
+    return made
+
+
+def test_only_what_came_while_it_was_restarted_was_missed(restarted):
+    """Each publication is for itself, also if several have one target or one JID."""
+    ages = {"1": 30.0, "2": 60.0, "3": 5, "4": None, "5": True, "6": "30"}
+    aims = [
+        aim({**dict.fromkeys((*ages, "7"), YOUNG)}, ages=ages),
+        aim({"8": YOUNG}, "another*", ages={"8": 30.0}),
+        aim({"9": YOUNG}, "minion", ages={"9": 30.0}),
+        aim({"10": YOUNG}, "x", "list", ages={"10": 30.0}),
+    ]
+    assert jobs.accepted(restarted, [YOUNG], aims) == {
+        **{"#1": "missed", "#2": "away", "#3": "away"},
+        # A master that sends no ages cannot be told.
+        **dict.fromkeys(("#4", "#5", "#6", "#7"), "undecided"),
+        **{"#8": "not meant", "#9": "missed", "#10": "not meant"},
+    }
+    assert restarted.asked == [("salt-minion", processes.identity(os.getppid()))]
+    assert jobs.accepted(restarted, [YOUNG], [aim({"1": YOUNG})]) == {"#1": "undecided"}
+
+
+def test_a_target_that_it_cannot_decide_is_undecided(restarted, caplog):
+    found = jobs.accepted(restarted, [YOUNG], [aim({"1": YOUNG}, 5, "pcre", ages={"1": 30.0})])
+    assert found == {"#1": "undecided"}
+    assert "it cannot be told" in caplog.text
+
+
+def test_one_that_was_not_restarted_was_away(restarted, monkeypatch):
+    monkeypatch.setattr(jobs.absence, "of", lambda *_: None)
+    found = jobs.accepted(restarted, [YOUNG], [aim({"1": YOUNG}, ages={"1": 30.0})])
+    assert found == {"#1": "away"}
+
+
+def test_of_jobs_that_it_has_nothing_else_is_looked_up(restarted):
+    _accept(restarted, jid=YOUNG)
+    found = jobs.accepted(restarted, [YOUNG], [aim({"1": YOUNG}, ages={"1": 30.0})])
+    assert found == {YOUNG: "accepted"}
+    assert restarted.asked == []
+
+
+def test_if_it_is_not_known_whether_it_was_restarted_the_question_fails(restarted, monkeypatch):
+    def of(*_):
+        raise SafeUpdateError("systemd does not answer")
+
+    monkeypatch.setattr(jobs.absence, "of", of)
+    with pytest.raises(SafeUpdateError, match="does not answer"):
+        jobs.accepted(restarted, [YOUNG], [aim({"1": YOUNG}, ages={"1": 30.0})])
+
+
+@pytest.mark.parametrize(
+    "aims",
+    [
+        *("*", [5], [{}], [aim([YOUNG])], [aim({"1": YOUNG}, ages=[30.0])]),
+        [aim({"1": YOUNG}, tgt_type=None)],
+    ],
+    ids=str,
+)
+def test_accepted_wants_targets_with_jobs_and_ages(made, aims):
+    with pytest.raises(InputError, match="'aims' must be a list of targets"):
+        jobs.accepted(made, [YOUNG], aims)
 
 
 @pytest.mark.parametrize("jids", ["5", None, [None], [["5"]]])

@@ -157,7 +157,7 @@ def test_in_a_handover_the_earlier_one_serves_until_the_next_one_has_reported(ge
     assert generations.of("b").standing is Standing.STARTING
     generations.reports("b", Report(at=7.0))
     assert generations.serving().process == "b"
-    assert generations.report() == Report(at=7.0)
+    assert generations.report() == Report(at=7.0, follows=True)
 
 
 def test_one_that_serves_comes_before_one_that_is_handed_over_whichever_began_last(generations):

@@ -1,4 +1,5 @@
 import pathlib
+import time
 
 import pytest
 
@@ -111,6 +112,42 @@ def test_whether_something_else_has_killed_it(ended, times, stopped, killed):
     lines = "".join(f"{name}={value}\n" for name, value in told.items())
     systemd, _ = _systemd({LAST_RUN: (0, lines, "")})
     assert systemd.last_run(UNIT) == LastRun(stopped, ended[2], killed=killed)
+
+
+INTERRUPTED = (
+    "systemctl",
+    "show",
+    "--property=ActiveExitTimestampMonotonic,InactiveEnterTimestampMonotonic,"
+    "InactiveExitTimestampMonotonic",
+    "--",
+    "salt-minion.service",
+)
+
+
+@pytest.mark.parametrize(
+    ("times", "by_itself"),
+    [
+        pytest.param((50, 51, 51.01), True, id="systemctl restart"),
+        pytest.param((50, 55, 55.01), True, id="a crash, with RestartSec=5"),
+        pytest.param((50, 10, 30), True, id="a crash, with RestartMode=direct"),
+        pytest.param((50, 51, 71), False, id="a stop and a start"),
+        pytest.param((50, 52, 57), False, id="a crash, and a stop before RestartSec is over"),
+        pytest.param((0, 0, 5), None, id="the first start of this boot"),
+        pytest.param((50, 71, 51), None, id="it is stopping"),
+    ],
+)
+def test_what_was_between_the_last_two_runs(times, by_itself):
+    names = INTERRUPTED[2].partition("=")[2].split(",")
+    told = "".join(
+        f"{name}={round(value * 1e6)}\n" for name, value in zip(names, times, strict=True)
+    )
+    systemd, _ = _systemd({INTERRUPTED: (0, told, "")})
+    found = systemd.interruption(UNIT)
+    if by_itself is None:
+        assert found is None
+    else:
+        assert found.by_itself is by_itself
+        assert found.began == pytest.approx(time.monotonic() - times[0], abs=5.0)
 
 
 LEFT = (
