@@ -18,7 +18,8 @@ KINDS = ("unit", "functional", "integration", "lab")
 # These tests do not depend on Salt: they run once, without Salt.
 ALONE = ("tests/unit/core", "tests/unit/devtools", "tests/unit/fleet")
 _OURS = r"saltext_safeupdate(?!\.(?:core|fleet)\b)"
-_OTHERS = rf"salt\b|tests\.support\.minion|tests\.unit\.master|{_OURS}"
+# The last two come with Salt.
+_OTHERS = rf"(?:salt|msgpack|zmq)\b|tests\.support\.minion|tests\.unit\.master|{_OURS}"
 _SALT = re.compile(rf"^\s*(?:import|from) (?:{_OTHERS})", re.M)
 # Places that every run tests on some series only, because of the time. The soak runs them on all.
 OLDEST, NEWEST = frozenset(venvs.SERIES[:1]), frozenset(venvs.SERIES[-1:])
