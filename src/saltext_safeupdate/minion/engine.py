@@ -13,7 +13,7 @@ from .. import factory
 from ..core.errors import LockUnavailableError, SafeUpdateError
 from ..core.extensions import ourselves
 from ..core.extensions.upgrade import Upgrade
-from ..core.generations import code, own_tree, replaced
+from ..core.generations import absence, code, own_tree, replaced
 from ..core.generations.generation import Report
 from ..core.generations.replaced import Row
 from ..core.host import processes
@@ -139,6 +139,7 @@ def run(
 def _register(host: Host, main: str, complaints: Complaints) -> None:
     try:
         register(host.settings.registry_dir, host.noted(main))
+        absence.note(host.store, host.services, host.settings.service, main)
     except SafeUpdateError as err:
         complaints.tell(err)
 

@@ -96,7 +96,7 @@ class Host:
     def _away(self, *_):
         """Say what the minion's own record says, which has tests of its own."""
         now = self.site.now
-        return Absence(now - self.left, now - self.back) if self.restarted else None
+        return [Absence(now - self.left, now - self.back)] if self.restarted else []
 
     @property
     def is_off(self):

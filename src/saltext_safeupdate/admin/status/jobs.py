@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
+from collections.abc import Iterable
 from typing import Any
 
 import salt.payload
@@ -126,10 +127,10 @@ def _missed(host: Host, targets: list[dict[str, Any]], known: dict[str, str]) ->
     return found
 
 
-def _said(away: absence.Absence | None, age: object) -> str:
+def _said(away: Iterable[absence.Absence], age: object) -> str:
     if isinstance(age, bool) or not isinstance(age, int | float):
         return UNDECIDED
-    return MISSED if away is not None and away.covers(age) else AWAY
+    return MISSED if any(each.covers(age) for each in away) else AWAY
 
 
 def _ahead() -> float:

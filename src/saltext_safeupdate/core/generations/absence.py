@@ -14,6 +14,7 @@ from typing import NamedTuple
 from ..host import processes
 from ..host.service import Services
 from ..record.store import Store
+from ..record.typed import Fact
 from .table import Generations
 
 # Seconds by which times may be wrong: the question of the master took as long to arrive, and a
@@ -22,6 +23,13 @@ _SLACK = 5.0
 # The most seconds that Salt's parent process waits until it starts a minion that has failed again
 # (12 in salt.scripts.salt_minion), and that the failed one took for its end.
 _BY_PARENT = 15.0
+
+
+# Seconds for which absences are remembered: the longest time that a master looks back.
+_KEPT = 900.0
+# The boot of each, and the age of the boot when it began and ended, in seconds.
+_Noted = tuple[tuple[str, float, float], ...]
+_NOTED: Fact[_Noted] = Fact("absences", _Noted)
 
 
 class Absence(NamedTuple):
@@ -35,7 +43,36 @@ class Absence(NamedTuple):
         return self.ended - _SLACK <= age <= self.began + _SLACK
 
 
-def of(store: Store, services: Services, unit: str, main: str) -> Absence | None:
+def note(store: Store, services: Services, unit: str, main: str) -> None:
+    """Note the absence before this generation: a master may ask the next one. May raise as of()."""
+    found, now = before(store, services, unit, main), processes.since_boot()
+    if found is not None:
+        noted = (processes.boot(), now - found.began, now - found.ended)
+        store.set_fact(_NOTED, (*_recent(store, now), noted))
+
+
+def of(store: Store, services: Services, unit: str, main: str) -> list[Absence]:
+    """
+    Return the latest absences of the minion with the main process *main*.
+
+    May raise SafeUpdateError: then they are not known.
+    """
+    now = processes.since_boot()
+    found = [Absence(now - began, now - ended) for _, began, ended in _recent(store, now)]
+    own = before(store, services, unit, main)
+    return found if own is None else [*found, own]
+
+
+def _recent(store: Store, now: float) -> _Noted:
+    noted = store.fact(_NOTED) or ()
+    return tuple(
+        (boot, began, ended)
+        for boot, began, ended in noted
+        if boot == processes.boot() and now - ended < _KEPT
+    )
+
+
+def before(store: Store, services: Services, unit: str, main: str) -> Absence | None:
     """
     Return the absence before the generation with the main process *main*, if there was such a one.
 

@@ -198,7 +198,7 @@ def restarted(made, monkeypatch):
 
     def of(store, services, unit, main):
         asked.append((unit, main))
-        return absence.Absence(40.0, 20.0)
+        return [absence.Absence(40.0, 20.0)]
 
     monkeypatch.setattr(jobs.absence, "of", of)
     made.asked = asked
@@ -231,7 +231,7 @@ def test_a_target_that_it_cannot_decide_is_undecided(restarted, caplog):
 
 
 def test_one_that_was_not_restarted_was_away(restarted, monkeypatch):
-    monkeypatch.setattr(jobs.absence, "of", lambda *_: None)
+    monkeypatch.setattr(jobs.absence, "of", lambda *_: [])
     found = jobs.accepted(restarted, [YOUNG], [aim({"1": YOUNG}, ages={"1": 30.0})])
     assert found == {"#1": "away"}
 

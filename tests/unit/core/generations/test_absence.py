@@ -58,7 +58,7 @@ def note_update(store, phase, restarted, now=None):
 
 
 def asked(store, unit=None):
-    return absence.of(store, Unit(unit), UNIT, ME)
+    return absence.before(store, Unit(unit), UNIT, ME)
 
 
 def test_what_the_unit_did_by_itself_is_an_absence(store):
@@ -135,4 +135,23 @@ def test_what_came_before_or_after_it_was_heard(seconds, covered):
 
 
 def test_of_a_process_that_is_gone_nothing_is_known(store):
-    assert absence.of(store, Unit(Interruption(9.0, True)), UNIT, EARLIER) is None
+    assert absence.before(store, Unit(Interruption(9.0, True)), UNIT, EARLIER) is None
+
+
+def test_the_absences_before_earlier_generations_are_remembered_for_a_while(store, monkeypatch):
+    """A master may ask after the next restart only, and a minion that is handed over has none."""
+    restarted = Unit(Interruption(age() + 2.0, True))
+    absence.note(store, restarted, UNIT, ME)
+    absence.note(store, Unit(), UNIT, ME)
+    (found,) = absence.of(store, Unit(), UNIT, ME)
+    assert found.began == pytest.approx(age() + 2.0, abs=1.0)
+    assert len(absence.of(store, restarted, UNIT, ME)) == 2
+    later = processes.since_boot() + age() + 900.0
+    monkeypatch.setattr(processes, "since_boot", lambda: later)
+    assert absence.of(store, Unit(), UNIT, ME) == []
+
+
+def test_those_of_another_boot_are_not(store, monkeypatch):
+    absence.note(store, Unit(Interruption(age() + 2.0, True)), UNIT, ME)
+    monkeypatch.setattr(processes, "boot", lambda: "another")
+    assert absence.of(store, Unit(), UNIT, ME) == []
