@@ -17,8 +17,8 @@ from .account import ALL, Published
 
 # Seconds until a minion that did not answer is asked again; then twice as long, and so on.
 FIRST_INTERVAL = 10.0
-# Seconds between two starts of a minion that both count.
-START_INTERVAL = 10.0
+# Seconds between two questions to a minion that starts again and again.
+START_INTERVAL = 2.0
 # Seconds after a start for which earlier publications may still be written down.
 _LATE = 4.0
 # The most publications and minions of one query. An answer has to fit into one note of a worker.
@@ -61,6 +61,8 @@ class _Started:
 
     since: float
     at: float
+    # When it was asked last, perhaps after an earlier start.
+    asked: float = -math.inf
     interval: float = FIRST_INTERVAL
     done: set[int] = field(default_factory=set)
     # The publications that are left, and the newest one when these were found.
@@ -89,10 +91,11 @@ class MissedJobs:
         self._newest = one.number
 
     def started(self, minion: str, now: float, *, forced: bool = False) -> None:
-        """Note a start of a minion: it is asked soon, at once if *forced* or it is the first."""
+        """Note a start of a minion: it is asked soon, at once if *forced*."""
         last = self._started.get(minion)
-        at = now if forced or last is None else max(now, last.since + START_INTERVAL)
-        self._started[minion] = _Started(now, at)
+        asked = -math.inf if last is None else last.asked
+        at = now if forced else max(now, asked + START_INTERVAL)
+        self._started[minion] = _Started(now, at, asked)
 
     def forget(self, now: float) -> list[int]:
         """Forget what is older than the window; return the numbers of these publications."""
@@ -161,6 +164,7 @@ class MissedJobs:
         for minion in found.numbers:
             start = self._started[minion]
             start.at, start.interval = now + start.interval, 2 * start.interval
+            start.asked = now
         return found
 
     def _find_left(self, minion: str, start: _Started, now: float) -> None:

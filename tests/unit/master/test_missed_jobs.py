@@ -97,6 +97,16 @@ def test_a_second_start_shortly_after_the_first_is_asked_a_little_later(world):
     assert world.asks() == {"a": {number}}
 
 
+def test_starts_again_and_again_do_not_put_the_question_off(world):
+    number = world.publishes("1", "a")
+    world.starts("a")
+    assert world.asks()
+    for _ in range(4):
+        world.now += START_INTERVAL / 4
+        world.starts("a")
+    assert world.asks() == {"a": {number}}
+
+
 def test_nothing_older_than_the_window_is_asked_about(world):
     world.publishes("old", "a", age=WINDOW - 1.0)
     number = world.publishes("1", "a")
