@@ -231,7 +231,7 @@ class Follower:
                         "not do so any more, or it is too old for the account",
                         jid,
                     )
-                    self._note_given_up(jid, minions)
+                    self._tell("given_up", jid, minions)
                     continue
                 log.error("safeupdate: job %s cannot be published again: %s", jid, err)
                 self._missed.not_sent(number, minions, now)
@@ -240,10 +240,7 @@ class Follower:
                         request.report["failed"][jid] = visible(str(err))[:_LONGEST]
                 continue
             sent.add(jid)
-            for request in self._requests:
-                for minion in reached:
-                    if minion in request.open:
-                        request.add("published", jid, minion)
+            self._tell("published", jid, reached)
 
     def _is_gone(self, number: int) -> bool:
         """Tell whether the account has the publication no more; if so, it is forgotten."""
@@ -255,11 +252,12 @@ class Follower:
             self._missed.keep(there)
         return number not in there
 
-    def _note_given_up(self, jid: str, minions: Iterable[str]) -> None:
+    def _tell(self, what: str, jid: str, minions: Iterable[str]) -> None:
+        """Note what has happened to a job, for the requests that ask about these minions."""
         for request in self._requests:
             for minion in minions:
                 if minion in request.open:
-                    request.add("given_up", jid, minion)
+                    request.add(what, jid, minion)
 
     def _forget(self) -> None:
         """Delete what is too old to go out again."""

@@ -32,8 +32,6 @@ _NO_ROOM = (
     "There is no room to download {names} for the end of the run, and to keep what is installed "
     "for the way back: {short}, and run it again. Nothing was changed."
 )
-# Every package has files in there.
-_PROGRAMS = "/usr"
 # State functions of which only the packages and their versions count at the end of the run.
 _STATES = ("installed", "latest", "uptodate")
 _INSTALLING = (Action.INSTALL, Action.UPGRADE)
@@ -121,9 +119,11 @@ class Securing:
         manager = self._host.known_manager()
         if self._host.activation.by_boot or not exact:
             raise SafeUpdateError("only the call itself says what it installs")
-        if room.is_read_only(_PROGRAMS):
+        if room.is_read_only(room.PROGRAMS):
             # A hook of the package manager may change that, and only its own front end runs it.
-            raise SafeUpdateError(f"{_PROGRAMS} is read-only, and only the call may change that")
+            raise SafeUpdateError(
+                f"{room.PROGRAMS} is read-only, and only the call may change that"
+            )
         targets = {} if request.files else self._targets(manager, request, names)
         self._refuse_without_room(manager, request.files, targets)
         os.makedirs(self._root, mode=0o700, exist_ok=True)

@@ -23,8 +23,6 @@ _SLACK = 5.0
 # The most seconds that Salt's parent process waits until it starts a minion that has failed again
 # (12 in salt.scripts.salt_minion), and that the failed one took for its end.
 _BY_PARENT = 15.0
-
-
 # Seconds for which absences are remembered: the longest time that a master looks back.
 _KEPT = 900.0
 # The boot of each, and the age of the boot when it began and ended, in seconds.

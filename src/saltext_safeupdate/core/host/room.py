@@ -8,6 +8,8 @@ from collections.abc import Callable
 # Bytes that have to stay free: jobs that run meanwhile have to be recorded, and Salt writes a file
 # for each of them.
 RESERVE = 32 << 20
+# Every package of Salt has files in there.
+PROGRAMS = "/usr"
 
 Statvfs = Callable[[str], os.statvfs_result]
 

@@ -34,8 +34,6 @@ from .context import Context
 
 log = logging.getLogger("salt-safeupdate")
 
-# Every package of Salt has files here.
-_PROGRAMS = "/usr"
 # Attempts of a download, and seconds between them.
 _DOWNLOAD_ATTEMPTS = 3
 _DOWNLOAD_INTERVAL = 5.0
@@ -87,11 +85,11 @@ def _check(context: Context, update: Update) -> Update:
             "snapshot the default again"
         )
     elsewhere = update.of_extension or update.of_build or context.activation.by_boot
-    if not elsewhere and room.is_read_only(_PROGRAMS):
+    if not elsewhere and room.is_read_only(room.PROGRAMS):
         # A hook of apt may change that, but we install with dpkg alone.
         raise SafeUpdateError(
-            f"The file system of {_PROGRAMS} is read-only. Mount it with 'mount -o remount,rw', "
-            "and request the update again, or use 'pkg.latest' in a state"
+            f"The file system of {room.PROGRAMS} is read-only. Mount it with "
+            "'mount -o remount,rw', and request the update again, or use 'pkg.latest' in a state"
         )
     update = _before(context, installer, update)
     if update.phase.final:
