@@ -34,6 +34,8 @@ _NO_ROOM = (
 )
 # State functions of which only the packages and their versions count at the end of the run.
 _STATES = ("installed", "latest", "uptodate")
+# Directories of these files are named after it and the process that needs them.
+_PLACE = "deferred "
 _INSTALLING = (Action.INSTALL, Action.UPGRADE)
 
 
@@ -101,10 +103,7 @@ class Securing:
 
     def __init__(self, host: Host) -> None:
         self._host = host
-
-    @property
-    def _root(self) -> str:
-        return os.path.join(self._host.settings.state_dir, "deferred")
+        self._root = host.settings.state_dir
 
     def secure(
         self, request: Request | None, names: Collection[str], *, exact: bool
@@ -129,7 +128,7 @@ class Securing:
         os.makedirs(self._root, mode=0o700, exist_ok=True)
         self.tidy()
         who = processes.identity(os.getpid())
-        place = tempfile.mkdtemp(prefix=f"{who} ", dir=self._root)
+        place = tempfile.mkdtemp(prefix=f"{_PLACE}{who} ", dir=self._root)
         try:
             files = list(manager.take(request.files, place))
             if targets:
@@ -174,5 +173,5 @@ class Securing:
     def tidy(self) -> None:
         """Remove what processes have left that are gone."""
         for name in os.listdir(self._root) if os.path.isdir(self._root) else ():
-            if not processes.alive(name.partition(" ")[0]):
+            if name.startswith(_PLACE) and not processes.alive(name.split(" ")[1]):
                 shutil.rmtree(os.path.join(self._root, name), ignore_errors=True)
