@@ -286,7 +286,7 @@ class Follower:
         now = self._clock()
         request = _Asked(call.number, now + call.given["timeout"], {})
         for minion in call.given["minions"]:
-            numbers = self._missed.published_for(minion)
+            numbers, _ = self._missed.for_minion(minion, now)
             if numbers:
                 request.open[minion] = numbers
                 self._started(minion, forced=True)

@@ -114,27 +114,32 @@ class MissedJobs:
 
     # -- what is given up ------------------------------------------------------
 
-    def published_for(self, minion: str) -> set[int]:
-        """Return the publications that were for this minion and may go out again."""
-        return {n for n, (_, one) in self._recent.items() if one.again and minion in one.minions}
+    def for_minion(self, minion: str, now: float) -> tuple[set[int], set[int]]:
+        """
+        Return the publications that were for this minion and may go out again.
 
-    def open_for(self, minion: str, now: float) -> set[int]:
-        """Return the ones that nobody has given up, and what asks after them."""
+        And the ones of them that nobody has given up, with what asks after them.
+        """
         jobs: dict[int, str] = {}
+        given_up: set[int] = set()
         asked: dict[str, tuple[float, int]] = {}
         for number, (at, one) in self._recent.items():
             if minion not in one.minions:
                 continue
             if one.ends:
-                jobs = {n: jid for n, jid in jobs.items() if one.ends not in (ALL, jid)}
+                given_up.update(n for n, jid in jobs.items() if one.ends in (ALL, jid))
             if one.asks:
                 asked[one.asks] = (at, number)
             elif one.again:
                 jobs[number] = one.jid
-        # An answer also needs time.
-        over = {jid for jid, (at, _) in asked.items() if now >= at + self._patience / 2}
-        found = {n for n, jid in jobs.items() if jid not in over}
-        return found | {asked[jobs[n]][1] for n in found if jobs[n] in asked}
+        questions = set()
+        for number in jobs.keys() - given_up if asked else ():
+            at, question = asked.get(jobs[number], (math.inf, 0))
+            if self._is_over(at, now):
+                given_up.add(number)
+            elif question:
+                questions.add(question)
+        return set(jobs), (jobs.keys() - given_up) | questions
 
     def still_open(self, number: int, minions: Iterable[str], now: float) -> set[str]:
         """Return the minions for which nobody has given up a publication by now."""
@@ -142,7 +147,19 @@ class MissedJobs:
         if one is None or one.asks:
             # The job itself has gone out.
             return set(minions) if now < at + self._patience else set()
-        return {minion for minion in minions if number in self.open_for(minion, now)}
+        left, given_up = one.minions.intersection(minions), set[str]()
+        for each, (at, other) in self._recent.items():
+            if each > number and other.ends in (ALL, one.jid):
+                left -= other.minions
+            if other.asks == one.jid:
+                given_up -= other.minions
+                given_up |= other.minions if self._is_over(at, now) else set()
+        return set(left - given_up)
+
+    def _is_over(self, asked: float, now: float) -> bool:
+        """Tell whether those who asked at that time have given up by now."""
+        # An answer also needs time.
+        return now >= asked + self._patience / 2
 
     # -- queries ---------------------------------------------------------------
 
@@ -171,7 +188,7 @@ class MissedJobs:
         """Find the publications from before this start that it is still to be asked about."""
         # The minion has heard what is published later.
         if start.newest != self._newest and (start.newest < 0 or now <= start.since + _LATE):
-            found = self.published_for(minion) | self.open_for(minion, now)
+            found = set[int]().union(*self.for_minion(minion, now))
             start.left = sorted(n for n in found if self._recent[n][0] <= start.since)
             start.newest = self._newest
         start.left = [n for n in start.left if n not in start.done and n in self._recent]
@@ -195,7 +212,7 @@ class MissedJobs:
             return Answer(plain=True)
         found, taken = Answer(), set[str]()
         # Most minions have all of them.
-        still = self.open_for(minion, now) if MISSED in answer.values() else set()
+        still = self.for_minion(minion, now)[1] if MISSED in answer.values() else set()
         for number in sorted(numbers):
             jid = self.jid(number)
             said = answer.get(about(number))

@@ -123,8 +123,8 @@ def test_what_somebody_has_ended_is_given_up_for_those_minions(world):
     second = world.publishes("2", "a", "b")
     world.publishes("8", "b", ends=ALL, again=False)
     third = world.publishes("1", "a", "b")
-    assert world.missed.open_for("a", world.now) == {first + 1, second, third}
-    assert world.missed.open_for("b", world.now) == {third}
+    assert world.missed.for_minion("a", world.now)[1] == {first + 1, second, third}
+    assert world.missed.for_minion("b", world.now)[1] == {third}
 
 
 def test_whoever_waits_asks_after_a_job_and_gives_a_minion_up_that_does_not_answer(world):
@@ -134,11 +134,11 @@ def test_whoever_waits_asks_after_a_job_and_gives_a_minion_up_that_does_not_answ
     world.now += 5.0
     question = world.publishes("7", "a", asks="1", again=False)
     world.now += PATIENCE / 2 - 1.0
-    assert world.missed.open_for("a", world.now) == {job, other, question}
+    assert world.missed.for_minion("a", world.now)[1] == {job, other, question}
     world.now += 1.0
-    assert world.missed.open_for("a", world.now) == {other}
+    assert world.missed.for_minion("a", world.now)[1] == {other}
     again = world.publishes("8", "a", asks="1", again=False)
-    assert world.missed.open_for("a", world.now) == {job, other, again}, "it still waits"
+    assert world.missed.for_minion("a", world.now)[1] == {job, other, again}, "it still waits"
 
 
 def test_what_is_given_up_is_asked_about_only_to_be_told(world):

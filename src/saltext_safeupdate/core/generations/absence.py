@@ -25,8 +25,9 @@ _SLACK = 5.0
 _BY_PARENT = 15.0
 # Seconds for which absences are remembered: the longest time that a master looks back.
 _KEPT = 900.0
-# The boot of each, and the age of the boot when it began and ended, in seconds.
-_Noted = tuple[tuple[str, float, float], ...]
+# The main process of each generation, and the age of the boot when its absence began, None if there
+# was none, and ended, in seconds.
+_Noted = tuple[tuple[str, float | None, float], ...]
 _NOTED: Fact[_Noted] = Fact("absences", _Noted)
 
 
@@ -42,11 +43,10 @@ class Absence(NamedTuple):
 
 
 def note(store: Store, services: Services, unit: str, main: str) -> None:
-    """Note the absence before this generation: a master may ask the next one. May raise as of()."""
-    found, now = before(store, services, unit, main), processes.since_boot()
-    if found is not None:
-        noted = (processes.boot(), now - found.began, now - found.ended)
-        store.set_fact(_NOTED, (*_recent(store, now), noted))
+    """Note the absence before this generation: masters may ask, also the next one. As of()."""
+    noted = _recent(store, main)
+    if all(each != main for each, *_ in noted):
+        store.set_fact(_NOTED, (*noted, _now(store, services, unit, main)))
 
 
 def of(store: Store, services: Services, unit: str, main: str) -> list[Absence]:
@@ -55,38 +55,36 @@ def of(store: Store, services: Services, unit: str, main: str) -> list[Absence]:
 
     May raise SafeUpdateError: then they are not known.
     """
+    noted = _recent(store, main)
+    if all(each != main for each, *_ in noted):
+        # Its engine has not begun.
+        noted = (*noted, _now(store, services, unit, main))
     now = processes.since_boot()
-    found = [Absence(now - began, now - ended) for _, began, ended in _recent(store, now)]
-    own = before(store, services, unit, main)
-    return found if own is None else [*found, own]
+    return [Absence(now - began, now - ended) for _, began, ended in noted if began is not None]
 
 
-def _recent(store: Store, now: float) -> _Noted:
+def _recent(store: Store, main: str) -> _Noted:
+    boot, oldest = f"{processes.boot()}:", processes.since_boot() - _KEPT
     noted = store.fact(_NOTED) or ()
-    return tuple(
-        (boot, began, ended)
-        for boot, began, ended in noted
-        if boot == processes.boot() and now - ended < _KEPT
-    )
+    ours = (row for row in noted if row[0].startswith(boot))
+    return tuple(row for row in ours if row[2] > oldest or row[0] == main)
 
 
-def before(store: Store, services: Services, unit: str, main: str) -> Absence | None:
+def _now(store: Store, services: Services, unit: str, main: str) -> tuple[str, float | None, float]:
+    ago, now = before(store, services, unit, main), processes.since_boot()
+    return main, None if ago is None else now - ago, now
+
+
+def before(store: Store, services: Services, unit: str, main: str) -> float | None:
     """
-    Return the absence before the generation with the main process *main*, if there was such a one.
+    Return how long ago the absence before the generation with the main process *main* began.
 
-    May raise SafeUpdateError: then it is not known.
+    None if there was none. May raise SafeUpdateError: then it is not known.
     """
     age = processes.age(processes.pid(main))
-    generations = Generations(store)
-    if age is None or generations.follows_overlapping(main):
+    if age is None or age > _KEPT or Generations(store).follows_overlapping(main):
         return None
-    began = _began(store, services, unit, main, age)
-    if began is None:
-        return None
-    found = generations.of(main)
-    report = found.report if found else None
-    took = age if report is None or report.took is None else report.took
-    return Absence(began, max(0.0, age - took))
+    return _began(store, services, unit, main, age)
 
 
 def _began(store: Store, services: Services, unit: str, main: str, age: float) -> float | None:
