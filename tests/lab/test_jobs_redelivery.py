@@ -8,6 +8,8 @@ Who gets a job that was published while a minion did not run; and nothing runs t
 | | ``salt`` that has given up, ``salt.function`` and ``salt.state`` that have failed | never |
 | | ``kill_job``, ``term_job``, ``signal_job``, ``kill_all_jobs``, ``term_all_jobs`` | never |
 | | poweroff, reboot, halt, a service; metadata that say no; a token that was deleted | never |
+| the same, and the master is started anew before the minion has answered | LocalClient | once |
+| the same | ``kill_job``, while the account of the master cannot be written | never |
 | `kill -9` with ``Restart=on-failure`` | a user whose rights were configured away | never |
 | | LocalClient, after the restart of the master | once |
 | stop, and later a start | LocalClient | never |
@@ -22,10 +24,12 @@ meanwhile are in ``test_jobs_storm.py``. Salt's ``salt -b 1`` on two minions is 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
+import sqlite3
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -194,6 +198,16 @@ def end_in_every_way(scene: JobScene) -> list[str]:
     return jids
 
 
+@contextlib.contextmanager
+def locked(scene: JobScene) -> Iterator[Path]:
+    """Have somebody write into the account of the master; yield the mark that it is whole."""
+    path = scene.master.dir / "cache" / "safeupdate" / "account.db"
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as db:
+        db.execute("BEGIN IMMEDIATE")
+        yield path.with_name("account.whole")
+        db.execute("ROLLBACK")
+
+
 def test_who_gets_a_job_that_came_while_the_minion_did_not_run(
     make_scene: Callable[..., JobScene],
 ) -> None:
@@ -249,6 +263,22 @@ def test_who_gets_a_job_that_came_while_the_minion_did_not_run(
     for jid in ended:
         assert report["given_up"][jid] == [MINION], report
     assert not [jid for jid in momentary if jid in str(report)], report
+
+    # The end of a job that is written down nowhere, and a start that only an earlier engine heard.
+    gap.begins("--no-block", "restart", scene.unit)
+    jid = scene.publish("cmd.run", say("ended unseen"))
+    with locked(scene) as whole:
+        scene.publish("saltutil.kill_job", jid)
+    scene.master.wait(whole.exists, 60, "the account to begin anew")
+    scene.publish("cmd.run", say("between"))
+    with locked(scene):
+        gap.ends()
+        said = "cannot be published again"
+        scene.master.wait(lambda: said in scene.master.log(), 90, "the first try")
+        scene.master.stop()
+    scene.master.start()
+    ran.append("between")
+    judged()
 
     # A crash; meanwhile the master is started anew, with other rights.
     gap.begins("kill", "-s", "KILL", "--kill-who=all", scene.unit)

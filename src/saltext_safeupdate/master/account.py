@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import functools
+import hashlib
 import json
 import logging
 import math
@@ -22,6 +24,7 @@ from typing import Any, NamedTuple
 
 from ..core.errors import RecordError
 from ..core.host import processes
+from ..core.host.files import make_private, open_private
 from ..core.record.database import Database
 from . import aiming, audience, tables
 from .aiming import Target
@@ -36,6 +39,8 @@ MOST_OF_ONE = 8 << 20
 _AT_ONCE = 200
 # Audiences that are kept unpacked.
 _UNPACKED = 16
+# The same of those whose digest a worker remembers.
+_REMEMBERED = 4
 # Seconds for which an outcome is kept that nobody has fetched: the caller was killed.
 _KEPT = 600.0
 # Seconds that a worker of the master waits for another one that writes.
@@ -49,6 +54,8 @@ QUESTION = "safeupdate_question"
 EVERYBODY = Target("*")
 # Stands for the JID of the ended job if a publication ends all jobs.
 ALL = "*"
+# Characters of a boot's name that tell it from others.
+_BOOT = 8
 # Names of facts.
 ENGINE, STOOD_DOWN = "engine", "stood_down"
 
@@ -103,7 +110,10 @@ class Account(Database):
         super().__init__(path, clock=clock, busy_timeout=busy_timeout)
         self._since_boot = since_boot
         self._most_rows, self._most_bytes = most_rows, most_bytes
+        self._whole = os.path.join(os.path.dirname(path), "account.whole")
         self._unpacked: dict[bytes, frozenset[str]] = {}
+        # The minions of the last publications, and their digests: most jobs are for the same ones.
+        self._last: list[tuple[list[str], bytes]] = []
 
     def hurried(self) -> Account:
         """Return the account for a worker that does not wait long for another one that writes."""
@@ -132,7 +142,11 @@ class Account(Database):
         :class:`Published` and :class:`Again`. It survives the death of every process. After a power
         cut the last publications may be missing.
         """
-        names = audience.packed(minions)
+        names = list(minions)
+        digest = next((each for known, each in self._last if known == names), b"")
+        if not digest:
+            digest = hashlib.sha256(audience.packed(names)).digest()
+            self._last = [(names, digest), *self._last[: _REMEMBERED - 1]]
         aim = target.text()
         if len(load) > MOST_OF_ONE:
             raise RecordError(
@@ -140,12 +154,14 @@ class Account(Database):
                 "It was published, but minions that miss it do not get it again."
             )
         size = tables.ROW + len(load) + len(right)
+        pack = functools.partial(audience.packed, names)
         with self.transaction(durable=False) as db:
             inserted = db.execute(
                 "INSERT INTO publications (jid, audience, target, boot, up, at, size, ends, asks, "
                 "again, who) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 (
-                    *(jid, tables.members(db, names), tables.target(db, aim), processes.boot()),
+                    *(jid, tables.members(db, digest, pack), tables.target(db, aim)),
+                    processes.boot()[:_BOOT],
                     *(self._since_boot(), self._clock(), size, ends, asks, again, right),
                 ),
             )
@@ -158,8 +174,30 @@ class Account(Database):
             gone += more
         return gone
 
+    def lose(self) -> None:
+        """
+        Note that something is missing that ends a job or asks after one.
+
+        Then nothing goes out again of what was published before. Files go also from a full disk.
+        """
+        for path in (self._whole, f"{self._whole}.new"):
+            try:
+                os.unlink(path)
+            except FileNotFoundError:
+                continue
+            except OSError as err:
+                raise self._error(f"{path} cannot be removed: {err.strerror}") from err
+
+    def is_whole(self) -> bool:
+        """Tell whether nothing is missing that ends a job or asks after one."""
+        return os.path.exists(self._whole)
+
     def redeem(self, ticket: object) -> Again | None:
-        """Return, once, the publication of a ticket; None if the engine has not written it."""
+        """
+        Return, once, the publication of a ticket; None if the engine has not written it.
+
+        It is for nobody any more for whom it was ended since, or if something is missing.
+        """
         if not isinstance(ticket, str) or not self.exists():
             return None
         with self.transaction(durable=False) as db:
@@ -171,10 +209,13 @@ class Account(Database):
                 (ticket,),
             ).fetchone()
             db.execute("DELETE FROM tickets WHERE ticket = ?", (ticket,))
+            ended = tables.ended_since(db, row[0], row[1], ALL) if row else []
         if row is None:
             return None
         number, jid, load, minions, target, right = row
-        return Again(number, jid, load, json.loads(minions), aiming.read(target), right)
+        left = set(json.loads(minions)).difference(*(self._audience(*each) for each in ended))
+        found = sorted(left) if self.is_whole() else []
+        return Again(number, jid, load, found, aiming.read(target), right)
 
     # -- read and written by the engine ----------------------------------------
 
@@ -201,6 +242,19 @@ class Account(Database):
                     log.error("safeupdate: nobody gets the job %s again: %s", jid, err)
                     minions = frozenset()
                 yield Published(which, jid, age, minions, ends, asks, bool(again))
+
+    def begin_anew(self) -> None:
+        """Delete what was published while the account was not whole. Raises RecordError."""
+        fresh = f"{self._whole}.new"
+        try:
+            make_private(os.path.dirname(fresh))
+            os.close(open_private(fresh))
+            if self.exists():
+                self.delete(self.numbers())
+            # It is gone if something more was lost meanwhile.
+            os.rename(fresh, self._whole)
+        except OSError as err:
+            raise self._error(err.strerror or str(err)) from err
 
     def numbers(self) -> set[int]:
         """Return the numbers of all publications."""
@@ -293,7 +347,7 @@ class Account(Database):
         If it was set back since the newest publication, it says nothing about publications before
         the boot. Then they are too old for any window: an old job must not get a new one.
         """
-        if boot == processes.boot():
+        if boot and processes.boot().startswith(boot):
             return max(0.0, self._since_boot() - up)
         now = self._clock()
         return now - at if now >= newest else math.inf
@@ -310,24 +364,22 @@ class Account(Database):
 
     def _make_room(self, db: sqlite3.Connection) -> tuple[int, bool]:
         """Delete some of the oldest if there are too many; return how many, and if it is enough."""
-        rows, size = db.execute("SELECT count(*), total(size) FROM publications").fetchone()
-        size += tables.size_of_shared(db)
-        oldest = db.execute(
-            "SELECT number, size FROM publications ORDER BY number LIMIT ?", (_AT_ONCE,)
-        ).fetchall()
+        rows, size = tables.sizes(db)
+        if rows <= self._most_rows and size <= self._most_bytes:
+            return 0, True
         surplus: list[int] = []
-        for number, its in oldest:
+        for number, its in db.execute(
+            "SELECT number, size FROM publications ORDER BY number LIMIT ?", (_AT_ONCE,)
+        ).fetchall():
             if rows <= self._most_rows and size <= self._most_bytes:
                 break
             surplus.append(number)
             rows, size = rows - 1, size - its
         tables.delete(db, surplus)
-        if not surplus:
-            return 0, True
         # Data that only they shared is gone, too, so fewer may have to be removed than it seems.
-        rows, size = db.execute("SELECT count(*), total(size) FROM publications").fetchone()
-        size += tables.size_of_shared(db)
-        return len(surplus), rows <= self._most_rows and size <= self._most_bytes
+        rows, size = tables.sizes(db)
+        enough = rows <= self._most_rows and size <= self._most_bytes
+        return len(surplus), enough or not surplus
 
     def _start_anew(self, stamp: str, aside: str, err: sqlite3.DatabaseError) -> None:
         # The log says that it was set aside. Earlier publications are not redelivered.

@@ -13,9 +13,12 @@ _END = "\0"
 
 def packed(minions: Iterable[str]) -> bytes:
     """Return the names of minions as text, the same for the same minions."""
-    # Salt refuses IDs with that character, so one was made up.
-    names = sorted(name for name in minions if _END not in name)
-    return _END.join(names).encode(errors="surrogatepass")
+    names = sorted(minions)
+    text = _END.join(names)
+    if text.count(_END) >= max(len(names), 1):
+        # Salt refuses IDs with that character, so one was made up.
+        text = _END.join(name for name in names if _END not in name)
+    return text.encode(errors="surrogatepass")
 
 
 def compressed(text: bytes) -> bytes:

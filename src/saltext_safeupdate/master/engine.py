@@ -241,6 +241,9 @@ def renew(account: Account, owner: str) -> None:
 def _say(account: Account, reason: str) -> None:
     """Write the state of this master for runners, and remove the data of an earlier engine."""
     try:
+        if reason:
+            # Nobody writes down what ends jobs.
+            account.lose()
         account.set_fact(accounts.STOOD_DOWN, reason)
         account.set_fact(accounts.ENGINE, "started")
         account.forget_tickets()

@@ -88,6 +88,7 @@ class Follower:
         self._limits = {"window": window, "patience": patience}
         self._missed = MissedJobs(**self._limits)
         self._seen = self._file = 0
+        self._has_begun = False
         self._stamp: tuple[int, ...] = ()
         # Publications that go out again, and queries that are not answered: by minion.
         self._again: dict[int, set[str]] = {}
@@ -125,12 +126,16 @@ class Follower:
     def _learn(self) -> None:
         """Read new publications, if the account has changed."""
         stamp = self._account.stamp()
-        if stamp == self._stamp:
+        if stamp == self._stamp and self._account.is_whole():
             return
         if self._file and stamp[0] != self._file:
             self._start_anew()
         self._file = stamp[0]
         try:
+            if not self._account.is_whole():
+                self._missed.keep(set())
+                self._again.clear()
+                self._account.begin_anew()
             for one in self._account.since(self._seen):
                 self._missed.published(one, self._clock())
                 self._seen = one.number
@@ -138,6 +143,9 @@ class Follower:
             log.error("safeupdate: %s", err)
             return
         self._stamp = stamp
+        if not self._has_begun:
+            self._has_begun = True
+            self._missed.begun(self._clock())
 
     def _start_anew(self) -> None:
         """Continue with a new account, whose numbers start again. Earlier data is forgotten."""
@@ -148,6 +156,7 @@ class Follower:
         self._requests.clear()
         self._old = []
         self._seen = 0
+        self._has_begun = False
         self._renewed()
 
     def _started(self, minion: str, *, forced: bool = False) -> None:

@@ -165,6 +165,7 @@ class Keeper:
         self._complain_at = self._wait_at = 0.0
         self._unsent: dict[int, _Unsent] = {}
         self._config = ""
+        self._is_lost = False
 
     def table(self) -> list[Patch]:
         """Return the functions of Salt to replace, and the ones that we need."""
@@ -238,11 +239,12 @@ class Keeper:
                 raise PublishError(f"safeupdate: nothing was published: {err}") from err
         load = original(master, minions, jid, clear_load, extra, missing)
         # With an "id" a minion has published it, as "peer" of the master allows. Minions must not
-        # be able to fill the account.
+        # be able to fill the account, but may end jobs.
         # The engine repeats its own questions if it still needs the answers.
-        ours = "id" in extra or QUESTION in extra
+        ours = QUESTION in extra or ("id" in extra and not _ends(load))
         if minions and not ours:
-            self._note_unsent(load, minions, lambda: self._right(master, clear_load, extra))
+            again = "id" not in extra and self._choice.is_wanted(load)
+            self._note_unsent(load, minions, again, lambda: self._right(master, clear_load, extra))
         return load
 
     def _right(self, master: Any, clear_load: Mapping[str, Any], extra: Mapping[str, Any]) -> str:
@@ -275,10 +277,10 @@ class Keeper:
         return load
 
     def _note_unsent(
-        self, load: dict[str, Any], minions: Iterable[str], right: Callable[[], str]
+        self, load: dict[str, Any], minions: Iterable[str], again: bool, right: Callable[[], str]
     ) -> None:
         """Remember a publication that is about to be sent, if it matters."""
-        again, ends, asks = self._choice.is_wanted(load), _ends(load), _asks(load)
+        ends, asks = _ends(load), _asks(load)
         target = aiming.of(load)
         why_not = self._why_not_again(load, target) if again else ""
         if why_not:
@@ -309,8 +311,14 @@ class Keeper:
     def _send(self, original: Callable[..., Any], master: Any, load: Any) -> Any:
         """Write a sent publication down. One that could not be sent must never come later."""
         unsent = self._unsent.pop(id(load), None)
+        if unsent is not None and unsent.load is not load:
+            unsent = None
+        if unsent is not None and _ends(unsent.content):
+            # A job must not go out again after the minion has heard of its end.
+            self._write_down(unsent._replace(again=False))
+            unsent = unsent if unsent.again else None
         outcome = original(master, load)
-        if unsent is None or unsent.load is not load:
+        if unsent is None:
             return outcome
         if inspect.isawaitable(outcome):
             return self._once_sent(outcome, unsent)
@@ -328,29 +336,45 @@ class Keeper:
     def _write_down(self, sent: _Unsent) -> None:
         """Write into the account; after a wait without success, do not wait long again."""
         in_vain = self._clock() < self._wait_at
+        ends, asks = _ends(sent.content), _asks(sent.content)
         try:
             gone = (self._account.hurried() if in_vain else self._account).published(
                 str(sent.content["jid"]),
-                salt.payload.dumps(sent.content),
+                salt.payload.dumps(sent.content) if sent.again or asks else b"",
                 sent.minions,
                 sent.target,
-                ends=_ends(sent.content),
-                asks=_asks(sent.content),
+                ends=ends,
+                asks=asks,
                 again=sent.again,
                 right=sent.right,
             )
         except (RecordError, OSError, SaltException, TypeError, ValueError) as err:
+            self._is_lost |= bool(ends or asks)
+            self._lose()
             if not in_vain:
                 # Otherwise each later publication would have to wait as long.
                 self._wait_at = self._clock() + _COMPLAINT_INTERVAL
             self._complain(err)
             return
+        self._lose()
         self._wait_at = 0.0
         if gone:
             self._complain(
                 f"The account of the master is full: {gone} older jobs were removed. Minions "
                 "that have missed them do not get them again."
             )
+
+    def _lose(self) -> None:
+        """Let the engine know that something that ends a job, or asks after one, is missing."""
+        if not self._is_lost:
+            return
+        try:
+            self._account.lose()
+        except RecordError as err:
+            # It is tried again with the next publication.
+            self._complain(err)
+        else:
+            self._is_lost = False
 
     def _complain(self, what: object) -> None:
         """Log at most once a minute."""

@@ -9,7 +9,7 @@ jobs that they wait for (``saltutil.find_job``), and give up a minion that does 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field
 
 from ..core.jobs.meant import AWAY, MISSED, NOT_MEANT, about
@@ -112,6 +112,13 @@ class MissedJobs:
         for number in self._recent.keys() - numbers:
             del self._recent[number]
 
+    def begun(self, now: float) -> None:
+        """Ask all minions: their starts may have been told to an engine that has ended since."""
+        for _, one in self._recent.values():
+            for minion in one.minions if one.again else ():
+                if minion not in self._started:
+                    self.started(minion, now)
+
     # -- what is given up ------------------------------------------------------
 
     def for_minion(self, minion: str, now: float) -> tuple[set[int], set[int]]:
@@ -195,9 +202,7 @@ class MissedJobs:
         if now > start.since + _LATE:
             start.done.clear()
 
-    def answered(
-        self, minion: str, numbers: Iterable[int], answer: object, now: float
-    ) -> Answer | None:
+    def answered(self, minion: str, numbers: Set[int], answer: object, now: float) -> Answer | None:
         """
         Note an answer about these publications; None if it decides nothing.
 
@@ -213,15 +218,15 @@ class MissedJobs:
         found, taken = Answer(), set[str]()
         # Most minions have all of them.
         still = self.for_minion(minion, now)[1] if MISSED in answer.values() else set()
-        for number in sorted(numbers):
-            jid = self.jid(number)
-            said = answer.get(about(number))
-            if not jid:
-                continue
-            if self.asks(number) and said != MISSED:
-                """It only matters with its job."""
-            elif jid in answer:
+        for number in sorted(numbers & self._recent.keys()):
+            one = self._recent[number][1]
+            jid = one.jid
+            if jid in answer and not one.asks:
                 found.accepted[jid] = answer[jid]
+                continue
+            said = answer.get(about(number))
+            if one.asks and said != MISSED:
+                """It only matters with its job."""
             elif said == MISSED:
                 # A minion runs the first publication of a JID that it gets.
                 if number not in still:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import sqlite3
-from collections.abc import Collection
+from collections.abc import Callable, Collection
+from typing import Any
 
 from . import audience
 
@@ -54,13 +55,12 @@ ADDED = (
 )
 
 
-def members(db: sqlite3.Connection, names: bytes) -> int:
-    """Return the number of this set of minions, which most jobs share with others."""
-    digest = hashlib.sha256(names).digest()
+def members(db: sqlite3.Connection, digest: bytes, names: Callable[[], bytes]) -> int:
+    """Return the number of the set of minions with this digest, which most jobs share."""
     row = db.execute("SELECT number FROM members WHERE digest = ?", (digest,)).fetchone()
     if row:
         return int(row[0])
-    packed = audience.compressed(names)
+    packed = audience.compressed(names())
     inserted = db.execute(
         "INSERT INTO members (digest, size, minions) VALUES (?, ?, ?)",
         (digest, len(packed) + ROW, packed),
@@ -81,13 +81,13 @@ def target(db: sqlite3.Connection, text: str) -> int:
     return int(inserted.lastrowid or 0)
 
 
-def size_of_shared(db: sqlite3.Connection) -> float:
-    """Return the bytes of data that publications share."""
-    sizes = [
-        db.execute(f"SELECT total(size) FROM {table}").fetchone()[0]
-        for table in ("members", "targets")
-    ]
-    return float(sum(sizes))
+def sizes(db: sqlite3.Connection) -> tuple[int, float]:
+    """Return the number of publications, and the bytes of all their data."""
+    rows, size = db.execute(
+        "SELECT count(*), total(size) + (SELECT total(size) FROM members) "
+        "+ (SELECT total(size) FROM targets) FROM publications"
+    ).fetchone()
+    return int(rows), float(size)
 
 
 def delete(db: sqlite3.Connection, numbers: Collection[int]) -> None:
@@ -109,6 +109,16 @@ def delete(db: sqlite3.Connection, numbers: Collection[int]) -> None:
             f"AND NOT EXISTS (SELECT 1 FROM publications WHERE {column} = ?)",
             [(number, number) for number in shared[column]],
         )
+
+
+def ended_since(db: sqlite3.Connection, number: int, jid: str, every: str) -> list[Any]:
+    """Return digest and names of the minions for which a job was ended after that publication."""
+    return db.execute(
+        "SELECT members.digest, members.minions FROM publications "
+        "JOIN members ON members.number = audience "
+        "WHERE publications.number > ? AND ends IN (?, ?)",
+        (number, jid, every),
+    ).fetchall()
 
 
 def forget_asked(db: sqlite3.Connection) -> None:

@@ -140,6 +140,7 @@ class Site:
         self.run_func = table["run_func"](lambda *_: None)
         self.published, self.hosts, self.opts = [], {}, {}
         self.runs = []
+        self.account.begin_anew()
         self.start()
 
     def add(self, *names, **more):
@@ -151,10 +152,19 @@ class Site:
         self.answers.close()
 
     def open(self):
-        return Account(str(self.path / "account.db"), since_boot=lambda: self.now)
+        path = str(self.path / "account.db")
+        return Account(path, since_boot=lambda: self.now, busy_timeout=0.01)
+
+    @contextlib.contextmanager
+    def locked(self):
+        """Have another process write into the account all the time."""
+        with self.open().transaction():
+            yield
 
     def start(self):
-        """Start the engine, perhaps again."""
+        """Start the engine, perhaps again: with its master, so notes of before are gone."""
+        while self.notes.read(0):
+            """Nobody hears them."""
         self.engine = Follower(
             self.worker(),
             self.open(),

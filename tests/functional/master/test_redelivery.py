@@ -77,7 +77,7 @@ def test_the_engine_does_it_by_itself_when_a_minion_starts(site):
     for _ in range(3):
         site.pause()
     asked, again = site.published[before:]
-    assert (asked["fun"], asked["tgt"]) == (QUERY, ["b"])
+    assert (asked["fun"], asked["tgt"]) == (QUERY, ["a", "b"])
     assert (again["jid"], again["tgt"], again["tgt_type"]) == (JID, ["b"], "list")
 
 

@@ -38,10 +38,18 @@ class FakeAccount:
     def __init__(self, world):
         self.world, self.rows = world, []
         self.answers, self.gone, self.changes = {}, [], 0
-        self.error, self.file = None, 1
+        self.error, self.file, self.whole = None, 1, True
 
     def stamp(self):
         return (self.file, self.changes)
+
+    def is_whole(self):
+        return self.whole
+
+    def begin_anew(self):
+        if self.error:
+            raise self.error
+        self.rows, self.whole, self.changes = [], True, self.changes + 1
 
     def since(self, number):
         if self.error:
@@ -90,7 +98,11 @@ class World:
     def __init__(self):
         self.now = 1000.0
         self.account, self.work = FakeAccount(self), FakeWork()
-        self.renewed = 0
+        self.renewed = self.number = 0
+        self.begin()
+
+    def begin(self):
+        """Have an engine begin."""
         self.follower = Follower(
             self.work,
             self.account,
@@ -100,6 +112,7 @@ class World:
             renewed=self.renew,
             clock=lambda: self.now,
         )
+        self.pass_time(INTERVAL)
 
     def renew(self):
         self.renewed += 1
@@ -111,7 +124,8 @@ class World:
         self.note("answer", query or f"q{len(self.work.asked)}", minion, said | known)
 
     def new(self, jid, *minions, age=0.0, **more):
-        number = len(self.account.rows) + 1
+        self.number += 1
+        number = self.number
         # In the rows it is when they were published.
         row = Published(number, jid, self.now - age, frozenset(minions), **more)
         self.account.rows.append(row)
@@ -212,6 +226,37 @@ def test_what_was_published_before_the_engine_came_is_in_the_account(world):
     world.answers("a")
     world.pass_time(INTERVAL)
     assert world.work.published == [("1", ["a"])]
+
+
+def test_an_engine_that_begins_asks_all_for_whom_something_may_go_out_again(world):
+    """An earlier one may have heard of their start and have ended before their answer."""
+    world.new("1", "a", "b")
+    world.new("7", "c", asks="1", again=False)
+    world.start("a")
+    world.begin()
+    assert world.work.asked == [(["a"], ["1"]), (["a", "b"], ["1"])]
+    world.answers("a")
+    world.answers("b", ["1"])
+    world.pass_time(INTERVAL)
+    assert world.work.published == [("1", ["a"])]
+
+
+@pytest.mark.parametrize("error", [None, RecordError("locked")])
+def test_nothing_is_published_that_may_have_been_ended_without_a_note(world, error):
+    world.new("1", "a")
+    world.start("a")
+    world.answers("a")
+    world.account.whole, world.account.error = False, error
+    world.pass_time(INTERVAL)
+    assert world.work.published == []
+    world.account.error = None
+    world.pass_time(INTERVAL)
+    assert (world.account.whole, world.work.published) == (True, [])
+    world.new("2", "b")
+    world.start("b")
+    world.answers("b")
+    world.pass_time(INTERVAL)
+    assert world.work.published == [("2", ["b"])]
 
 
 def test_what_is_old_is_deleted(world):

@@ -12,6 +12,7 @@ import salt.payload
 from salt.exceptions import PublishError
 
 from saltext_safeupdate import patches
+from saltext_safeupdate.core.errors import RecordError
 from saltext_safeupdate.core.jobs import functions
 from saltext_safeupdate.core.jobs.functions import Kind
 from saltext_safeupdate.core.jobs.meant import about
@@ -38,6 +39,7 @@ class Master:
 
     def __init__(self, path, **options):
         self.account = Account(str(path / "account.db"))
+        self.account.begin_anew()
         self.notes, self.answers = Notes(), Notes()
         self.now, self.announced, self.opts = 0.0, [], {}
         given = (self.account, self.notes, self.answers)
@@ -321,6 +323,61 @@ def test_who_publishes_waits_once_for_an_account_that_somebody_keeps_locked(mast
     master.publish()
     assert waits[5:] == [HURRY_TIMEOUT, BUSY_TIMEOUT]
     assert len(list(master.account.since(0))) == 3
+
+
+@pytest.mark.parametrize("lost", ["locked", "full", "no"])
+@pytest.mark.parametrize(
+    ("fun", "matters"),
+    [
+        ("saltutil.kill_job", True),
+        ("saltutil.term_all_jobs", True),
+        (functions.FIND_JOB, True),
+        ("cmd.run", False),
+    ],
+)
+def test_what_ends_a_job_or_asks_after_it_is_never_forgotten(
+    master, monkeypatch, lost, fun, matters
+):
+    """If it cannot be written, nothing of before goes out again, without an engine as well."""
+    master.publish(arg=["job"])
+    (one,) = master.account.since(0)
+    ticket = master.account.ticket(one.number, ["a", "b"])
+    shell = sqlite3.connect(master.account.path, isolation_level=None)
+    master.account._busy_timeout = 0.01
+    if lost == "locked":
+        shell.execute("BEGIN IMMEDIATE")
+    elif lost == "full":
+        monkeypatch.setattr(master.account, "published", full)
+    master.publish(["a"], fun=fun, arg=[JID], jid=f"{int(JID) + 1}")
+    shell.close()
+    with contextlib.suppress(PublishError):
+        master.publish(fun=functions.QUERY, arg=[[]], extra={TICKET: ticket})
+    again = [load["tgt"] for load in master.sent[2:]]
+    ended = lost == "no" and fun not in (functions.FIND_JOB, "cmd.run")
+    expected = ["b"] if ended else ["a", "b"]
+    assert again == ([expected] if lost == "no" or not matters else [])
+    assert master.account.is_whole() is (lost == "no" or not matters)
+
+
+def full(*_, **__):
+    raise RecordError("database or disk is full")
+
+
+def test_the_end_of_a_job_is_written_down_before_minions_hear_of_it(master):
+    load = {"fun": "saltutil.kill_job", "arg": ["1"], "tgt": "*", "tgt_type": "glob"}
+    load = master._prep_pub(master, ["a"], JID, load, {}, [])
+
+    async def sending():
+        return [(one.ends, one.again) for one in master.account.since(0)]
+
+    master.outcome = sending()
+    assert asyncio.run(master._send_pub(master, load)) == [("1", False)]
+
+
+def test_a_minion_may_end_jobs(master):
+    master.publish(fun="saltutil.kill_job", arg=["1"], extra={"id": "web1"})
+    (one,) = master.account.since(0)
+    assert (one.ends, one.again) == ("1", False)
 
 
 @pytest.fixture

@@ -36,7 +36,7 @@ class World:
     def hears(self, minion, numbers, **said):
         known = {name.removeprefix("job"): state for name, state in said.items()}
         told = {about(number): MISSED for number in numbers}
-        return self.missed.answered(minion, numbers, told | known, self.now)
+        return self.missed.answered(minion, set(numbers), told | known, self.now)
 
 
 @pytest.fixture
@@ -155,14 +155,14 @@ def test_each_answer_has_its_meaning(world):
     numbers = [world.publishes(str(n), "a") for n in range(1, 6)]
     words = (MISSED, AWAY, NOT_MEANT, UNDECIDED)
     answer = {about(n): word for n, word in zip(numbers, words, strict=False)} | {"5": "running"}
-    found = world.missed.answered("a", numbers, answer, world.now)
+    found = world.missed.answered("a", set(numbers), answer, world.now)
     assert (found.missed, found.away, found.not_meant) == ([1], ["2"], ["3"])
     assert (found.undecided, found.accepted) == (["4"], {"5": "running"})
 
 
 def test_a_minion_of_an_earlier_version_knows_no_gaps_and_gets_nothing(world):
     number = world.publishes("1", "a")
-    found = world.missed.answered("a", [number], {about(number): "meant"}, world.now)
+    found = world.missed.answered("a", {number}, {about(number): "meant"}, world.now)
     assert (found.missed, found.undecided) == ([], ["1"])
 
 
@@ -170,7 +170,7 @@ def test_a_minion_without_a_ledger_is_left_alone(world):
     number = world.publishes("1", "a")
     world.starts("a")
     world.asks()
-    assert world.missed.answered("a", [number], None, world.now).plain
+    assert world.missed.answered("a", {number}, None, world.now).plain
     world.now += WINDOW / 2
     assert world.asks() == {}
 

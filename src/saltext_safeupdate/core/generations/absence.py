@@ -25,8 +25,8 @@ _SLACK = 5.0
 _BY_PARENT = 15.0
 # Seconds for which absences are remembered: the longest time that a master looks back.
 _KEPT = 900.0
-# The main process of each generation, and the age of the boot when its absence began, None if there
-# was none, and ended, in seconds.
+# The main process of each generation, and the age of the boot when its absence began and ended, in
+# seconds. It did not begin (None) if no job can have been missed.
 _Noted = tuple[tuple[str, float | None, float], ...]
 _NOTED: Fact[_Noted] = Fact("absences", _Noted)
 
@@ -79,7 +79,7 @@ def before(store: Store, services: Services, unit: str, main: str) -> float | No
     """
     Return how long ago the absence before the generation with the main process *main* began.
 
-    None if there was none. May raise SafeUpdateError: then it is not known.
+    None if it missed no job. May raise SafeUpdateError: then it is not known.
     """
     age = processes.age(processes.pid(main))
     if age is None or age > _KEPT or Generations(store).follows_overlapping(main):
