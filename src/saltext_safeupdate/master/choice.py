@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from ..core.errors import InputError
 from ..core.jobs import functions
 
-# The key in the metadata of a job by which it says no, with False.
+# The key in the metadata of a job by which it says no, with all but True.
 METADATA = "redeliver"
 _KINDS = ("functions", "users", "minions")
 
@@ -30,7 +30,7 @@ class Choice(NamedTuple):
     def is_wanted(self, load: Mapping[str, Any]) -> bool:
         """Tell whether a publication may go out again."""
         metadata = load.get("metadata")
-        if isinstance(metadata, Mapping) and metadata.get(METADATA) is False:
+        if isinstance(metadata, Mapping) and metadata.get(METADATA, True) is not True:
             return False
         fun = load.get("fun")
         names = list(map(str, fun)) if isinstance(fun, list | tuple) else [str(fun)]

@@ -389,8 +389,8 @@ class Keeper:
 
 def _ends(load: Mapping[str, Any]) -> str:
     """Return which job a publication ends, as the account has it."""
-    ended = functions.ends(load.get("fun"), load.get("arg"))
-    return ALL if ended == "" else ended or ""
+    ended = functions.gives_up(load.get("fun"), load.get("arg"))
+    return ended.pop() or ALL if len(ended) == 1 else ALL if ended else ""
 
 
 def _asks(load: Mapping[str, Any]) -> str:

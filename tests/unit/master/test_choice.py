@@ -50,8 +50,8 @@ def test_names_may_be_patterns():
         ({"redeliver": False}, False),
         ({"redeliver": True}, True),
         # Only a clear no is one: others may use the key for something else.
-        ({"redeliver": None}, True),
-        ({"redeliver": "no"}, True),
+        ({"redeliver": None}, False),
+        ({"redeliver": "no"}, False),
         ({}, True),
         (None, True),
         ("redeliver: False", True),

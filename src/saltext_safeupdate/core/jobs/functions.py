@@ -55,7 +55,9 @@ _ENDING = ("saltutil.kill_job", "saltutil.term_job")
 # They end all jobs, and the signals by which 'saltutil.signal_job' ends one.
 _ENDING_ALL = ("saltutil.kill_all_jobs", "saltutil.term_all_jobs")
 _SIGNAL = "saltutil.signal_job"
-_ENDING_SIGNALS = ("2", "3", "9", "15")
+_ENDING_SIGNALS = ("1", "2", "3", "6", "9", "14", "15")
+# They keep a job from running that the minion does not have yet.
+_GIVING_UP = ("state.soft_kill", "safeupdate.forget")
 # Requests of a rollout. Each answer is complete, and the rollout asks again if it gets none. So
 # none of them is recorded, held or redelivered, not even the ones that begin an update.
 _ROLLOUT = Kind.LOOKS | Kind.AT_ONCE | Kind.MOMENTARY
@@ -195,17 +197,34 @@ def ends(fun: object, arg: object) -> str | None:
     """Return the JID of the job that a call ends; empty if it ends all jobs, None otherwise."""
     if fun in _ENDING_ALL:
         return ""
-    if not isinstance(arg, list | tuple) or not arg:
+    if fun not in (*_ENDING, _SIGNAL):
         return None
-    if fun not in _ENDING and not (
-        fun == _SIGNAL and len(arg) > 1 and str(arg[1]) in _ENDING_SIGNALS
-    ):
-        return None
-    jid = arg[0].get("jid") if isinstance(arg[0], Mapping) else arg[0]
-    if isinstance(jid, str) and jid.startswith("jid="):
-        # Salt takes such a text for a keyword, and removes quotes from its value.
-        jid = jid.removeprefix("jid=").strip("'\"")
-    return (str(jid) or None) if isinstance(jid, str | int) else None
+    jid, signal = _named(arg, "jid", "sig")
+    return (jid or None) if fun != _SIGNAL or signal in _ENDING_SIGNALS else None
+
+
+def gives_up(fun: object, arg: object) -> set[str]:
+    """Return the jobs that a publication gives up; with an empty JID if it gives up all."""
+    if isinstance(fun, list | tuple) and isinstance(arg, list | tuple):
+        return set().union(*(gives_up(*each) for each in zip(fun, arg, strict=False)))
+    jid = _named(arg, "jid")[0] if fun in _GIVING_UP else ends(fun, arg)
+    return set() if jid is None or (fun in _GIVING_UP and not jid) else {jid}
+
+
+def _named(arg: object, *names: str) -> list[str]:
+    """Return the arguments of these names, which come in this order; empty if they are missing."""
+    found: dict[str, object] = {}
+    for place, each in enumerate(arg if isinstance(arg, list | tuple) else ()):
+        name, _, value = each.partition("=") if isinstance(each, str) else ("", "", "")
+        if isinstance(each, Mapping):
+            found |= each
+        elif name in names:
+            # Salt takes such a text for a keyword, and removes quotes from its value.
+            found[name] = value.strip("'\"")
+        elif place < len(names):
+            found[names[place]] = each
+    told = [found.get(name) for name in names]
+    return [str(each) if isinstance(each, str | int) else "" for each in told]
 
 
 def is_resumable(fun: object) -> bool:

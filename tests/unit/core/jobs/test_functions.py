@@ -222,6 +222,10 @@ def test_the_check_sees_a_table(tmp_path):
         (["saltutil.kill_job"], [["20260101"]], None),
         ("saltutil.signal_job", ["20260101", 15], "20260101"),
         ("saltutil.signal_job", [20260101, "9"], "20260101"),
+        ("saltutil.signal_job", [{"__kwarg__": True, "jid": 20260101, "sig": 15}], "20260101"),
+        ("saltutil.signal_job", ["20260101", {"__kwarg__": True, "sig": 9}], "20260101"),
+        ("saltutil.signal_job", ["jid=20260101", "sig=9"], "20260101"),
+        ("saltutil.signal_job", ["20260101", 1], "20260101"),
         ("saltutil.signal_job", ["20260101", 10], None),
         ("saltutil.signal_job", ["20260101"], None),
         ("saltutil.kill_all_jobs", [], ""),
@@ -232,3 +236,22 @@ def test_the_check_sees_a_table(tmp_path):
 )
 def test_what_ends_another_job(fun, arg, jid):
     assert functions.ends(fun, arg) == jid
+
+
+@pytest.mark.parametrize(
+    ("fun", "arg", "jids"),
+    [
+        ("saltutil.kill_job", ["1"], {"1"}),
+        ("saltutil.kill_all_jobs", [], {""}),
+        ("state.soft_kill", ["1", "a state"], {"1"}),
+        ("safeupdate.forget", [{"__kwarg__": True, "jid": 1}], {"1"}),
+        ("safeupdate.forget", [], set()),
+        (["test.ping", "saltutil.kill_job", "saltutil.term_job"], [[], ["1"], [2]], {"1", "2"}),
+        (["test.ping", "saltutil.kill_all_jobs"], [[], []], {""}),
+        (["cmd.run"], [["1"]], set()),
+        ("test.ping", None, set()),
+        ([["saltutil.kill_job"]], [["1"]], set()),
+    ],
+)
+def test_what_gives_a_job_up_that_a_minion_does_not_have_yet(fun, arg, jids):
+    assert functions.gives_up(fun, arg) == jids
