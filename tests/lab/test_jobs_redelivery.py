@@ -29,14 +29,15 @@ import json
 import shutil
 import sqlite3
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from devtools import venvs
+from devtools import as_packaged, venvs
+from devtools.command import end
 from devtools.experiment import MINION
 from devtools.lab.container import Lab
 from devtools.master import Master
@@ -154,13 +155,15 @@ class Gap:
         return found["ActiveState"] == "activating" and found["MainPID"] == "0"
 
 
-def program(scene: JobScene, name: str, *words: str) -> subprocess.Popen[str]:
-    """Start a program of the master: ``salt``, ``salt-run``, or its Python."""
-    path = str(Path(venvs.python(scene.master.venv)).with_name(name))
-    config = ["-c", str(scene.master.dir)] if name.startswith("salt") else []
-    argv = [path, *config] if name.startswith("salt") else []
+def program(
+    scene: JobScene, name: str, *words: str, of: Master | None = None
+) -> subprocess.Popen[str]:
+    """Start a program of a master: ``salt``, ``salt-run``, or its Python."""
+    master = of or scene.master
+    path = str(Path(venvs.python(master.venv)).with_name(name))
+    argv = [path, "-c", str(master.dir)] if name.startswith("salt") else []
     env = {"PYTHONPATH": str(scene.site), "PATH": "/usr/bin:/bin"}
-    return scene.master.network.popen(scene.master.command(*argv, *words), env=env)
+    return master.network.popen(master.command(*argv, *words), env=env)
 
 
 def done(process: subprocess.Popen[str]) -> str:
@@ -411,3 +414,52 @@ def test_two_masters_get_what_is_theirs(
     assert second.returns(late)[MINION]["return"] == "late"
     assert MINION not in scene.master.returns(late)
     assert scene.traces() == ["x", "x", "late", "ended"]
+
+
+class Below(JobScene):
+    """Its master has a syndic; that of 3008.3 gets no answers from above."""
+
+    def _master(self, lab: Lab, site: Path, config: Mapping[str, Any]) -> Master:
+        return Master.take(lab, "3007.15", config=config, pythonpath=site)
+
+    def syndic(self) -> subprocess.Popen[str]:
+        """Start it: its files are next to those of its master."""
+        home = self.master.dir / "syndic"
+        places = {"pki_dir": "pki", "cachedir": "cache", "sock_dir": "sock", "log_file": "log"}
+        named = {key: str(home / name) for key, name in {**places, "pidfile": "pid"}.items()}
+        told = {"id": "below", "root_dir": str(home), "acceptance_wait_time": 1, **named}
+        (self.master.dir / "minion").write_text(json.dumps(told))
+        as_packaged.give(*(home / name for name in ("pki", "cache", "sock")), home)
+        as_packaged.give(self.master.dir / "minion.d")
+        return program(self, "salt-syndic", "-l", "quiet")
+
+
+@pytest.mark.soak
+def test_jobs_of_a_master_of_masters(
+    lab: Lab, site: Path, begin: Callable[[Any], Any], make_master: Callable[..., Master]
+) -> None:
+    """A syndic forwards the end of a job perhaps before the job."""
+    patience = {"gather_job_timeout": 3, "syndic_wait": 3}
+    upward = {"syndic_master": SECOND, **patience}
+    scene = begin(Below(lab, site, "3007.15", config=WAITING, master_config=upward))
+    settings = {**ENGINE, **patience, "interface": SECOND, "order_masters": True}
+    above = make_master(scene.container, "3007.15", config=settings, pythonpath=scene.site)
+    scene.up()
+    syndic = scene.syndic()
+    try:
+        above.wait_minion(MINION, 90)
+        gap = Gap(scene)
+        gap.begins("--no-block", "restart", scene.unit)
+        for number in range(5):
+            jid = above.publish("cmd.run", say(f"ended {number}"), target=MINION, tgt_type="list")
+            above.publish("saltutil.kill_job", jid, target=MINION, tgt_type="list")
+        above.publish("cmd.run", say("from above"), target="kernel:Linux", tgt_type="grain")
+        done(program(scene, "salt", "-t", "1", "-L", MINION, "cmd.run", say("over"), of=above))
+        gap.ends()
+        scene.answers()
+        scene.wait_trace("from above")
+        scene.master.runner("safeupdate.redeliver")
+        scene.call("cmd.run", "true")
+        assert scene.traces() == ["from above"]
+    finally:
+        end(syndic)

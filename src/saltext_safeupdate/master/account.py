@@ -209,7 +209,7 @@ class Account(Database):
                 (ticket,),
             ).fetchone()
             db.execute("DELETE FROM tickets WHERE ticket = ?", (ticket,))
-            ended = tables.ended_since(db, row[0], row[1], ALL) if row else []
+            ended = tables.ended(db, row[0], row[1], ALL) if row else []
         if row is None:
             return None
         number, jid, load, minions, target, right = row

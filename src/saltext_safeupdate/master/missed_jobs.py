@@ -128,17 +128,18 @@ class MissedJobs:
         And the ones of them that nobody has given up, with what asks after them.
         """
         jobs: dict[int, str] = {}
-        given_up: set[int] = set()
+        ends: list[Published] = []
         asked: dict[str, tuple[float, int]] = {}
         for number, (at, one) in self._recent.items():
             if minion not in one.minions:
                 continue
             if one.ends:
-                given_up.update(n for n, jid in jobs.items() if one.ends in (ALL, jid))
+                ends.append(one)
             if one.asks:
                 asked[one.asks] = (at, number)
             elif one.again:
                 jobs[number] = one.jid
+        given_up = {n for n, jid in jobs.items() if any(_is_ended(n, jid, one) for one in ends)}
         questions = set()
         for number in jobs.keys() - given_up if asked else ():
             at, question = asked.get(jobs[number], (math.inf, 0))
@@ -155,8 +156,8 @@ class MissedJobs:
             # The job itself has gone out.
             return set(minions) if now < at + self._patience else set()
         left, given_up = one.minions.intersection(minions), set[str]()
-        for each, (at, other) in self._recent.items():
-            if each > number and other.ends in (ALL, one.jid):
+        for at, other in self._recent.values():
+            if other.ends and _is_ended(number, one.jid, other):
                 left -= other.minions
             if other.asks == one.jid:
                 given_up -= other.minions
@@ -269,3 +270,14 @@ class MissedJobs:
     def ages(self, numbers: Iterable[int], now: float) -> dict[int, float]:
         """Return how many seconds ago these were published."""
         return {n: now - self._recent[n][0] for n in numbers if n in self._recent}
+
+
+def _is_ended(number: int, jid: str, end: Published) -> bool:
+    """
+    Tell whether a publication ends that job.
+
+    Workers of a master, and a syndic, may be faster with the end of a job than with the job.
+    """
+    if end.ends == ALL:
+        return end.number > number or end.jid > jid
+    return end.ends == jid

@@ -111,13 +111,17 @@ def delete(db: sqlite3.Connection, numbers: Collection[int]) -> None:
         )
 
 
-def ended_since(db: sqlite3.Connection, number: int, jid: str, every: str) -> list[Any]:
-    """Return digest and names of the minions for which a job was ended after that publication."""
+def ended(db: sqlite3.Connection, number: int, jid: str, every: str) -> list[Any]:
+    """
+    Return digest and names of the minions for which the job of a publication was ended.
+
+    *every* stands for all jobs; the end of one job may be written down before the job.
+    """
     return db.execute(
         "SELECT members.digest, members.minions FROM publications "
         "JOIN members ON members.number = audience "
-        "WHERE publications.number > ? AND ends IN (?, ?)",
-        (number, jid, every),
+        "WHERE ends = ? OR (ends = ? AND (publications.number > ? OR jid > ?))",
+        (jid, every, number, jid),
     ).fetchall()
 
 

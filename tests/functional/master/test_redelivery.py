@@ -223,6 +223,18 @@ def test_a_job_that_was_ended_is_not_published_again_to_those_for_whom_it_was_en
     assert site.runs == [("a", other), ("c", JID), ("b", other)]
 
 
+@pytest.mark.parametrize("fun", ["saltutil.kill_job", "saltutil.kill_all_jobs"])
+def test_the_end_of_a_job_may_come_before_the_job(site, fun):
+    """A syndic forwards what it gets at once in another order."""
+    site.pub(["a"], fun, [JID], jid=OTHER)
+    site.pub(["a", "b"], "cmd.run", ["line"], jid=JID)
+    ticket = site.account.ticket(max(site.account.numbers()), ["a", "b"])
+    assert site.account.redeem(ticket).minions == ["b"]
+    site.there = {"a", "b"}
+    site.redeliver("a", "b")
+    assert [run for run in site.runs if run[1] == JID] == [("b", JID)]
+
+
 def test_one_jid_for_two_jobs_is_for_each_what_it_was(site):
     """Somebody may choose it. A minion runs the first job under it that is meant for it."""
     site.pub(["a"], "cmd.run", ["first"], jid=JID)

@@ -119,12 +119,21 @@ def test_nothing_older_than_the_window_is_asked_about(world):
 def test_what_somebody_has_ended_is_given_up_for_those_minions(world):
     """Whether they have heard of that or not; and only what was published before that."""
     first = world.publishes("1", "a", "b")
-    world.publishes("9", "a", ends="1")
-    second = world.publishes("2", "a", "b")
-    world.publishes("8", "b", ends=ALL, again=False)
-    third = world.publishes("1", "a", "b")
+    world.publishes("3", "a", ends="1")
+    second = world.publishes("4", "a", "b")
+    world.publishes("6", "b", ends=ALL, again=False)
+    third = world.publishes("7", "a", "b")
     assert world.missed.for_minion("a", world.now)[1] == {first + 1, second, third}
     assert world.missed.for_minion("b", world.now)[1] == {third}
+
+
+@pytest.mark.parametrize("ends", ["4", ALL])
+def test_a_syndic_or_a_worker_may_be_faster_with_the_end_of_a_job_than_with_the_job(world, ends):
+    world.publishes("5", "a", ends=ends, again=False)
+    job = world.publishes("4", "a", "b")
+    later = world.publishes("6", "a")
+    assert world.missed.for_minion("a", world.now)[1] == {later}
+    assert world.missed.still_open(job, ["a", "b"], world.now) == {"b"}
 
 
 def test_whoever_waits_asks_after_a_job_and_gives_a_minion_up_that_does_not_answer(world):
