@@ -244,6 +244,8 @@ def _say(account: Account, reason: str) -> None:
         if reason:
             # Nobody writes down what ends jobs.
             account.lose()
+        elif not account.is_whole():
+            account.begin_anew()
         account.set_fact(accounts.STOOD_DOWN, reason)
         account.set_fact(accounts.ENGINE, "started")
         account.forget_tickets()
