@@ -59,6 +59,7 @@ class Ending:
 
     def _carry_out(self, run: Run, outermost: Level) -> None:
         names = sorted({name for entry in run.pending for name in entry.deferral.changes})
+        requests = [entry.deferral.request for entry in run.pending]
 
         def work() -> list[Any]:
             return [self._call_again(run, entry) for entry in run.pending]
@@ -75,6 +76,7 @@ class Ending:
                     f"state run: {', '.join(names)}",
                     results.failures,
                     again=sorted(following.again(run.pending)),
+                    anew=any(request is not None and request.again for request in requests),
                 )
             except (CommandExecutionError, SafeUpdateError):
                 # The host may have begun to go down meanwhile.

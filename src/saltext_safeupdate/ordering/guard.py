@@ -98,7 +98,8 @@ class Guard:
                 raise CommandExecutionError(str(err)) from err
             if not changes:
                 return call.make()
-        return self.transact(call.make, f"{fun}: {', '.join(sorted(changes))}")
+        reason = f"{fun}: {', '.join(sorted(changes))}"
+        return self.transact(call.make, reason, anew=request.again)
 
     @staticmethod
     def _at_the_end(
@@ -167,11 +168,13 @@ class Guard:
         reason: str,
         failure: Callable[[Any], str] = lambda result: "",
         again: Sequence[str] = (),
+        anew: bool = False,
     ) -> Any:
         """
         Run *work* as the quiet transaction; its errors become Salt's.
 
-        *again* are the packages that it removes and has to have installed in the end.
+        *again* are the packages that it removes and has to have installed in the end. *anew*: it
+        installs packages also in the version that is there.
         """
 
         from .. import factory
@@ -192,6 +195,7 @@ class Guard:
                     reason=reason,
                     failure=failure,
                     again=again,
+                    anew=anew,
                 )
             finally:
                 # It keeps others from the packages until this process has ended.

@@ -198,3 +198,18 @@ def test_a_state_whose_simulation_fails_is_deferred_if_it_names_the_own_package(
     assert "salt-minion 9" in results["own"]["comment"]
     assert DEFERRED in results["own"]["comment"]
     assert ("minion restarts",) not in minion.journal()
+
+
+@pytest.mark.parametrize("inside", [True, False])
+def test_what_is_installed_again_runs_after_a_restart(minion, capfd, inside):
+    """As with plain Salt, whose packages restart the service: their files may be other ones."""
+    if inside:
+        state = {"pkg.installed": [{"name": "salt-minion"}, {"version": "1"}, {"reinstall": True}]}
+        result = minion.apply({"minion": state})["minion"]
+        assert result["result"] is True, result
+    else:
+        minion.call("pkg.install", "salt-minion", version="1", reinstall=True)
+    record = minion.record()
+    assert record.versions_to == record.versions_from
+    assert record.phase.value == "committed"
+    assert "restarting -> watching" in capfd.readouterr().err, record.reason

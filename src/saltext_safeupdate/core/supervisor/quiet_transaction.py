@@ -80,15 +80,17 @@ class QuietTransaction:
         reason: str = "",
         failure: Callable[[T], str] = lambda result: "",
         again: Sequence[str] = (),
+        anew: bool = False,
     ) -> T:
         """
         Run *work* while nothing else runs, and leave the restart to the supervisor.
 
         *jobs* and *packages* are this job's shares of the locks of these names. *failure* returns
         from the result why *work* did not do its job, or an empty text. *again* are the packages
-        that *work* removes and installs again, which takes a way back. If *work* changed nothing,
-        nothing restarts. Raise LockHeldError, PostponedError, RecordError or CommandError, each
-        before anything has changed. An error of *work* passes through.
+        that *work* removes and installs again, which takes a way back. *anew*: it installs
+        packages also in the version that is there. If *work* changed nothing, nothing restarts.
+        Raise LockHeldError, PostponedError, RecordError or CommandError, each before anything has
+        changed. An error of *work* passes through.
         """
         by = self.by
         self._let_other_end(packages)
@@ -102,7 +104,7 @@ class QuietTransaction:
                 self._wait_for_readers(self.packages)
             else:
                 self._wait_for_jobs(jobs)
-            return self._install(work, failure)
+            return self._install(work, failure, anew)
         finally:
             if self._record.phase not in (Phase.INSTALLING, Phase.DELIVERING):
                 # The drain keeps all others from the exclusive lock, so we get our share back.
@@ -193,7 +195,7 @@ class QuietTransaction:
         self._advance(Phase.POSTPONED, reason=reason)
         return PostponedError(reason)
 
-    def _install(self, work: Callable[[], T], failure: Callable[[T], str]) -> T:
+    def _install(self, work: Callable[[], T], failure: Callable[[T], str], anew: bool) -> T:
         by = self.by
         try:
             if self._record.progress.again and not self._record.has_way_back:
@@ -221,9 +223,9 @@ class QuietTransaction:
             # for it.
             raise
         except BaseException as err:
-            self._settle(failure=f"{type(err).__name__}: {err}")
+            self._settle(failure=f"{type(err).__name__}: {err}", anew=anew)
             raise
-        self._settle(failure=failure(result))
+        self._settle(failure=failure(result), anew=anew)
         return result
 
     def _keep_configuration(self) -> None:
@@ -233,7 +235,7 @@ class QuietTransaction:
             before = backup.load(way_back.backup)
             backup.restore(before, grows=backup_paths.followed(way_back.paths))
 
-    def _settle(self, *, failure: str) -> None:
+    def _settle(self, *, failure: str, anew: bool) -> None:
         """
         Record the result of the change. Without another version on disk, nothing restarts: a
         package manager that fails earlier has put back the files that it had replaced.
@@ -244,7 +246,7 @@ class QuietTransaction:
         again = self._record.progress.again
         unfinished += [name for name in again if name not in after]
         # Packages that were installed again have other files, also in the same version.
-        changed = after != self._record.versions_from or bool(again and not failure)
+        changed = after != self._record.versions_from or bool((again or anew) and not failure)
         if failure and by.manager and not changed and not unfinished:
             # It was killed before its database knew: the minion would run from a mixture of both.
             unfinished = mixed(by.manager, self._record)

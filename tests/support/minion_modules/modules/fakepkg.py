@@ -109,7 +109,12 @@ def install(
         database.update(downloaded=downloaded)
         database.note("download", *sorted(plan))
         return {found: {"old": "", "new": new} for found, (_, new) in plan.items()}
-    return _change("install", Action.INSTALL, targets)
+    now = _database().installed
+    again = {each for each, _ in targets if kwargs.get("reinstall") and each in now}
+    return {
+        **{each: {"old": now[each], "new": now[each]} for each in again},
+        **_change("install", Action.INSTALL, targets),
+    }
 
 
 def list_downloaded(**kwargs):
