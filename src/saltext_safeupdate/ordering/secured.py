@@ -50,6 +50,8 @@ class Secured:
     manager: PackageManager
     place: str
     files: tuple[File, ...]
+    # Those that somebody has named; the others come along.
+    named: frozenset[str]
 
     @property
     def versions(self) -> dict[str, str]:
@@ -68,7 +70,7 @@ class Secured:
     def install(self) -> dict[str, dict[str, str]]:
         """Install them; return what has changed, as Salt's modules do. Raises SafeUpdateError."""
         before = self.manager.installed(self.versions)
-        self.manager.install(self.files)
+        self.manager.install(self.files, self.named)
         after = self.manager.installed(self.versions)
         return {
             name: {"old": before.get(name, ""), "new": version}
@@ -118,8 +120,7 @@ class Securing:
         manager = self._host.known_manager()
         if self._host.activation.by_boot or not exact:
             raise SafeUpdateError("only the call itself says what it installs")
-        if room.is_read_only(room.PROGRAMS):
-            # A hook of the package manager may change that, and only its own front end runs it.
+        if room.is_read_only(room.PROGRAMS) and not manager.remounts():
             raise SafeUpdateError(
                 f"{room.PROGRAMS} is read-only, and only the call may change that"
             )
@@ -131,6 +132,7 @@ class Securing:
         place = tempfile.mkdtemp(prefix=f"{_PLACE}{who} ", dir=self._root)
         try:
             files = list(manager.take(request.files, place))
+            named = request.names.union(file.package for file in files[: len(request.files)])
             if targets:
                 files += manager.download(targets, place)
             if not files:
@@ -140,7 +142,7 @@ class Securing:
         except BaseException:
             shutil.rmtree(place, ignore_errors=True)
             raise
-        return Secured(manager=manager, place=place, files=tuple(files))
+        return Secured(manager=manager, place=place, files=tuple(files), named=named)
 
     def _secure_way_back(self, manager: PackageManager, place: str) -> None:
         try:
