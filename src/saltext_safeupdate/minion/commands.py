@@ -36,7 +36,6 @@ _TAGS = tuple(each.encode() for each in (*_REFRESHES.split(), *_CHANGES))
 # How many different commands are stored for a next minion that does not come up.
 _MOST = 500
 # Seconds after which a minion that listens and has recorded nothing about itself has no hooks.
-# Seconds after which one that listens and has noted nothing of itself has no hooks.
 _UNKNOWN = 30.0
 # Seconds to wait for the next minion, and before another attempt if it could not be told.
 _PATIENCE = 60.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,6 +14,11 @@ from ..core.record.store import Store
 from ..core.settings import Settings
 from ..this_host import Host
 from . import parentless
+
+_ALONE = (
+    "the minion itself is the main process of its unit, as with '--disable-keepalive', and cannot "
+    "outlive it"
+)
 
 
 def is_set_up(opts: Mapping[str, Any], settings: Settings) -> bool:
@@ -51,6 +57,8 @@ def _of_running(host: Host) -> str:
     serving = generations.serving()
     if serving is None or not processes.alive(serving.process):
         return "no minion with this extension runs"
+    if processes.parent(processes.pid(serving.process)) == 1:
+        return _ALONE
     if not meeting.can_be_asked(host.settings.run_dir, serving.process):
         return "the running minion cannot be asked; if it did not just start, restart it once"
     return generations.crowded()
@@ -73,6 +81,8 @@ def of_process(opts: Mapping[str, Any], bus: str, generations: Generations) -> s
     """
     if not bus:
         return of_opts(opts) or "it has no event sockets of its own"
+    if os.getppid() == 1:
+        return _ALONE
     if not parentless.is_possible():
         return "it was not started by Salt's own program"
     return generations.crowded()

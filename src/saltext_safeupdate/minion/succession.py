@@ -24,7 +24,7 @@ from typing import Any
 
 from ..core.errors import SafeUpdateError
 from ..core.generations.generation import Standing
-from ..core.generations.meeting import Meeting, Step
+from ..core.generations.meeting import Meeting, Step, main_of_unit
 from ..core.generations.table import Generations
 from ..core.host import engine_at_rest, processes
 from ..core.record.store import Store
@@ -155,7 +155,7 @@ class Succession:
         if self._me:
             return
         self._me, self._parent = processes.me(), os.getppid()
-        self._meeting = Meeting(self._settings.run_dir, self._parent)
+        self._meeting = Meeting(self._settings.run_dir, main_of_unit(os.getpid(), self._parent))
         self._place = str(minion.opts.get("sock_dir", ""))
         port = int(minion.opts.get("master_port") or 0)
         self._jobs.begin(self._me, own_bus.names(minion.opts), port)
@@ -235,8 +235,9 @@ class Succession:
             if late and not self.serves_on:
                 log.warning(
                     "safeupdate: the next minion runs without this extension. This one takes no "
-                    "more jobs, and does not run %d jobs that arrived meanwhile",
-                    len(self._jobs.waiting),
+                    "more jobs, and leaves to it those that arrived meanwhile: %s. Ask with "
+                    "'jobs.lookup_jid' on the master which of them have returned",
+                    ", ".join(self._jobs.names_of_waiting()) or "none",
                 )
                 self._take_no_more()
         else:

@@ -157,6 +157,10 @@ class WhoseJobs:
         """Start the jobs that were left to another minion which has not claimed them in time."""
         self._trial.start_left(leaves=self._leaves_jobs or self.claims.settle)
 
+    def names_of_waiting(self) -> list[str]:
+        """Return the JIDs of the jobs that wait, or the functions of those that have none."""
+        return [str(data.get("jid") or data.get("fun")) for _, data in self.waiting]
+
     def start_waiting(self) -> None:
         """Start the jobs that have waited, if the next minion has not claimed them."""
         waiting, self.waiting = self.waiting, []

@@ -433,7 +433,7 @@ def test_if_the_next_one_has_no_extension_the_jobs_are_its_own(world, caplog):
     assert world.earlier.listens
     world.earlier.looks_until(lambda: not world.earlier.listens)
     assert "runs without this extension" in caplog.text
-    assert "does not run 1 jobs that arrived meanwhile" in caplog.text
+    assert f"arrived meanwhile: {job()['jid']}. Ask with" in caplog.text
     world.announces()
     world.earlier.looks_for(1)
     world.earlier.hears(job(2))

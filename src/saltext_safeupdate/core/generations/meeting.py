@@ -85,6 +85,11 @@ class Meeting:
         return f"{self._base}.{step.value}"
 
 
+def main_of_unit(pid: int, parent: int) -> int:
+    """Return the main process of a minion's unit: its *parent*, or itself if that is no Salt."""
+    return parent if parent > 1 else pid
+
+
 def can_be_asked(run_dir: str, process: str) -> bool:
     """
     Tell whether the minion with that main process can be handed over now, as far as it knows.
@@ -94,4 +99,5 @@ def can_be_asked(run_dir: str, process: str) -> bool:
     """
     if not processes.alive(process):
         return False
-    return Meeting(run_dir, processes.parent(processes.pid(process))).is_at(Step.OPEN)
+    pid = processes.pid(process)
+    return Meeting(run_dir, main_of_unit(pid, processes.parent(pid))).is_at(Step.OPEN)

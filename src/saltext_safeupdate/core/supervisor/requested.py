@@ -89,7 +89,8 @@ def _check(context: Context, update: Update) -> Update:
     if not elsewhere and room.is_read_only(room.PROGRAMS) and not remounts:
         raise SafeUpdateError(
             f"The file system of {room.PROGRAMS} is read-only. Mount it with "
-            "'mount -o remount,rw', and request the update again, or use 'pkg.latest' in a state"
+            "'mount -o remount,rw', and request the update again, or have a hook of apt do that "
+            "('DPkg::Pre-Invoke')"
         )
     update = _before(context, installer, update)
     if update.phase.final:

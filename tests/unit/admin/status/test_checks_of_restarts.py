@@ -164,6 +164,10 @@ class TestDescribed:
         self.meeting.end()
         assert handing_over.described(host).startswith("wait: the running minion cannot be asked")
 
+    def test_one_without_a_parent_of_salt_waits(self, host, monkeypatch):
+        monkeypatch.setattr(processes, "parent", lambda pid: 1)
+        assert "as with '--disable-keepalive'" in handing_over.described(host)
+
     def test_one_that_is_gone_is_no_minion(self, host, monkeypatch):
         monkeypatch.setattr(processes, "alive", lambda process: False)
         assert handing_over.described(host) == "wait: no minion with this extension runs"
