@@ -274,6 +274,42 @@ def test_the_minion_before_serves_if_the_next_one_does_not_come_up(scene: Handov
     assert scene.left() == []
 
 
+@pytest.mark.soak
+def test_a_minion_that_is_the_main_process_says_why_its_restarts_wait(scene: HandoverScene) -> None:
+    """Salt's own program starts no process above it, so systemd ends the unit with it."""
+    drop_in = "/etc/systemd/system/salt-minion.service.d/70-alone.conf"
+    alone = "[Service]\nExecStart=\nExecStart=/usr/bin/salt-minion --disable-keepalive\n"
+    try:
+        scene.container.write(drop_in, alone)
+        scene.container.run(["systemctl", "daemon-reload"])
+        before = list(scene.generations())[-1]
+        scene.container.run(["systemctl", "restart", "salt-minion"], timeout=90)
+        scene.wait_generations(lambda each: each[before] == "gone", 90, "the one before to go")
+        scene.answers()
+        scene.master.wait(
+            lambda: "as with '--disable-keepalive'" in json.dumps(scene.call("safeupdate.status")),
+            30,
+            "the status to say why",
+        )
+        jid = scene.publish("cmd.run", f"{UNTIL_FLAG}; echo done")
+        scene.container.run(["systemctl", "restart", "--no-block", "salt-minion"])
+        scene.master.wait(
+            lambda: (
+                "as with '--disable-keepalive'"
+                in scene.container.run(["journalctl", "--unit=salt-minion"]).stdout
+            ),
+            30,
+            "the guard to say why",
+        )
+        scene.container.write(FLAG, "")
+        assert scene.returned(jid)["success"]
+    finally:
+        scene.container.run(["rm", "-f", drop_in])
+        scene.container.run(["systemctl", "daemon-reload"])
+        scene.container.run(["systemctl", "restart", "salt-minion"], timeout=90)
+    scene.answers()
+
+
 # What administrators and programs do: needrestart and the scriptlets of packages call systemctl,
 # or what Debian has for that.
 MEANS = {
