@@ -9,7 +9,8 @@ an earlier run, which may hang, has not ended.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import salt.utils.minion
@@ -21,12 +22,16 @@ class StateRuns:
     """
     *main* is the identity of the main process; empty: no other minion can be before it.
 
-    *patience* is the number of seconds, from its start, for which runs wait for earlier ones.
+    *patience* is the number of seconds, from its start, for which runs wait for earlier ones. Time
+    in which the host sleeps does not count: nothing runs then.
     """
 
-    def __init__(self, main: str, patience: float) -> None:
+    def __init__(
+        self, main: str, patience: float, monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
         self._main = main
-        self._patience = patience
+        self._monotonic = monotonic
+        self._until = monotonic() + patience
 
     @staticmethod
     def active(opts: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -45,4 +50,4 @@ class StateRuns:
         """Tell whether a run is an earlier one that was waited for long enough."""
         if not self.is_earlier(run) or not processes.alive(self._main):
             return False
-        return (processes.age(processes.pid(self._main)) or 0.0) > self._patience
+        return self._monotonic() > self._until

@@ -288,6 +288,24 @@ def test_at_a_shutdown_and_before_a_sleep_it_has_another_bound(host, system):
     assert "did not end within 1 s" in guard.stdout.read()
 
 
+def test_time_in_which_the_host_slept_was_none_for_its_jobs(host):
+    uptime, looks = host.bin / "uptime", host.bin / "looks"
+    uptime.write_text("1000\n")
+    cut = host.bin / "cut"
+    cut.write_text(f"#!/bin/sh\ncat {uptime} | tee -a {looks}\n")
+    cut.chmod(0o755)
+    with host.held("jobs"):
+        guard = host.guard(limit=100)
+        host.until(lambda: host.locked("drain"))
+        for at in (1050, 4650, 4690):
+            uptime.write_text(f"{at}\n")
+            host.until(lambda at=at: looks.read_text().count(f"{at}\n") > 1)
+            assert guard.poll() is None, at
+        uptime.write_text("4705\n")
+        assert guard.wait(WAIT) == 0
+    assert "did not end within 100 s" in guard.stdout.read()
+
+
 def test_the_bypass_works_before_and_while_it_waits(host):
     with host.held("jobs"):
         guard = host.guard()

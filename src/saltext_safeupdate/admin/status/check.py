@@ -378,6 +378,7 @@ _CHECKS: tuple[Look, ...] = (
     checks_of_snapshots.applied,
     checks_of_restarts.stop_guard,
     checks_of_restarts.handover,
+    checks_of_restarts.cluster,
 )
 # Problems that a restart of a minion solves.
 _BY_RESTART = (

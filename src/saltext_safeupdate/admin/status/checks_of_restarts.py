@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from xml.etree import ElementTree
 
 from ...core.errors import SafeUpdateError
 from ...core.generations.table import MOST, Generations
-from ...core.host import processes
+from ...core.host import files, processes
 from ...core.jobs import guard_file
 from ...minion import handing_over
 from ...this_host import Host, is_salt_call
@@ -14,6 +16,12 @@ from .checks_of_files import Problem
 
 # Seconds after its start from which an earlier minion that still has jobs is reported.
 _OLD = 86400.0
+# Where Pacemaker keeps what its cluster runs, and how many seconds it gives a stop by itself.
+_CIB = "/var/lib/pacemaker/cib/cib.xml"
+_OF_PACEMAKER = 20.0
+_CLASSES = ("systemd", "service", "lsb")
+_SPAN = re.compile(r"(\d+)\s*(ms|s|sec|m|min|h|hr)?", re.ASCII)
+_UNITS = {"ms": 0.001, "m": 60, "min": 60, "h": 3600, "hr": 3600}
 
 
 def stop_guard(host: Host) -> Iterator[Problem]:
@@ -21,6 +29,48 @@ def stop_guard(host: Host) -> Iterator[Problem]:
     if host.stop_guard is not None:
         for problem, fix in host.stop_guard.problems():
             yield Problem("stop-guard", problem, fix)
+
+
+def cluster(host: Host) -> Iterator[Problem]:
+    """Look whether Pacemaker stops the minion, and gives a stop less time than our guard does."""
+    if host.stop_guard is None:
+        return
+    try:
+        fd = files.open_regular(_CIB)
+        if fd is None:
+            return
+        with open(fd, "rb") as file:
+            # It belongs to the user of the cluster; expat bounds what entities grow to.
+            found = ElementTree.parse(file).getroot()  # noqa: S314
+    except (OSError, ElementTree.ParseError):
+        # There is no cluster, or not here.
+        return
+    unit, wanted = host.settings.service.removesuffix(".service"), host.settings.stop_timeout
+    usual = found.find("configuration/op_defaults//nvpair[@name='timeout']")
+    usually = None if usual is None else usual.get("value")
+    for one in found.iterfind("configuration/resources//primitive"):
+        named = one.get("type", "").removesuffix(".service")
+        if named != unit or one.get("class") not in _CLASSES:
+            continue
+        stop = one.find("operations/op[@name='stop']")
+        given = _seconds((None if stop is None else stop.get("timeout")) or usually)
+        if given is not None and given < wanted:
+            name = one.get("id", "")
+            yield Problem(
+                "cluster",
+                f"Pacemaker's resource {name} gives a stop of {unit} {given:g} s, and then fences "
+                f"the host or gives the resource up; a stop waits for jobs up to {wanted:.0f} s.",
+                f"Set the timeout of that resource's 'stop' to more than {wanted:.0f} s, or "
+                "'safeupdate:stop_timeout' to less than it, and apply 'safeupdate.enabled'.",
+            )
+
+
+def _seconds(span: str | None) -> float | None:
+    """Return the seconds of a time span of Pacemaker; None if it has another form."""
+    if span is None:
+        return _OF_PACEMAKER
+    match = _SPAN.fullmatch(span.strip())
+    return float(match[1]) * _UNITS.get(match[2], 1) if match else None
 
 
 def leaving(host: Host) -> Iterator[Problem]:

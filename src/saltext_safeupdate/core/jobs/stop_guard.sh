@@ -19,6 +19,16 @@ say() { echo "safeupdate: $*"; }
 # Seconds of the boot: the time of day may be set meanwhile.
 now() { cut -d . -f 1 /proc/uptime; }
 
+within() { deadline=$(($(now) + $1)) looked=; }
+
+# Time in which the host slept or stood still was no time for its jobs.
+is_late() {
+    at=$(now)
+    [ $((at - ${looked:-$at})) -lt 60 ] || deadline=$((deadline + at - looked))
+    looked=$at
+    [ "$at" -ge "$deadline" ]
+}
+
 # A supervisor restarts the minion itself: it has the jobs lock alone, so nothing runs. It may be
 # that of another minion which runs from the same packages.
 supervised() {
@@ -126,12 +136,13 @@ release() {
 # In the unit of its own: when the jobs have ended, really stop or restart what was put off. How the
 # unit is by then says what was asked for last.
 make_up() {
-    drain= late= again= deadline=$(($(now) + limit))
+    drain= late= again=
+    within "$limit"
     exec 8>>"$run_dir/drain.lock" 9>>"$run_dir/jobs.lock" || return 1
     until flock -n -x 9; do
         [ "$drain" ] || { flock -n -x 8 && drain=1; }
         running && [ ! -e "$run_dir/bypass" ] || break
-        [ "$(now)" -lt "$deadline" ] || late=1
+        ! is_late || late=1
         [ -z "$late" ] || break
         sleep 0.5
     done
@@ -205,9 +216,9 @@ let_user_wait() {
         /bin/sh -c "$(cat "$0")" "$0" "$run_dir" "$unit" "$limit" "$shutdown_limit" wait &
     waiting=$! lock=$run_dir/jobs.lock told=
     ! goes_down || limit=$shutdown_limit
-    deadline=$(($(now) + limit + term_limit))
+    within $((limit + term_limit))
     while running "$waiting"; do
-        ! supervised && [ "$(now)" -lt "$deadline" ] || kill -KILL "$waiting"
+        ! supervised && ! is_late || kill -KILL "$waiting"
         [ "$told" ] || ! is_waited_for || {
             say "process $ancestor must not wait for this stop ($words), so that wait was ended"
             kill -TERM "$client"
@@ -556,12 +567,12 @@ for file in "$run_dir/drain.lock" "$lock"; do
     [ -f "$file" ] || [ ! -e "$file" ] || exit 0
 done
 exec 8>>"$run_dir/drain.lock" 9>>"$run_dir/jobs.lock" || exit 0
-deadline=$(($(now) + limit))
+within "$limit"
 told= drain=
 until bypassed || flock -n -x 9; do
     # New jobs are held for the next minion. A process that tests this lock has it for a moment.
     [ "$drain" ] || { flock -n -x 8 && drain=1; }
-    if [ "$(now)" -ge "$deadline" ]; then
+    if is_late; then
         say "jobs did not end within $limit s; the minion stops and they are taken up later"
         break
     fi
@@ -591,9 +602,9 @@ flock -n -x 9 && {
 
 # This still has the locks, so that no job begins in between.
 kill -TERM "$MAINPID" 2>/dev/null
-deadline=$(($(now) + term_limit))
+within "$term_limit"
 while running; do
-    if [ "$(now)" -ge "$deadline" ]; then
+    if is_late; then
         say "the minion did not end within $term_limit s"
         kill -KILL "$MAINPID" 2>/dev/null
         break

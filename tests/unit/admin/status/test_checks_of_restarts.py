@@ -175,3 +175,44 @@ class TestDescribed:
     def test_one_more_than_may_stay_waits(self, host, alive):
         stand(host, alive, Standing.LEAVING)
         assert "no more may stay" in handing_over.described(host)
+
+
+CIB = """<cib><configuration><op_defaults>{usual}</op_defaults><resources><group id="g">
+<primitive id="web" class="systemd" type="nginx"/>
+<primitive id="salt" class="{kind}" type="{unit}"><operations>{stop}</operations></primitive>
+</group></resources></configuration></cib>"""
+USUAL = '<meta_attributes id="o"><nvpair id="t" name="timeout" value="{}"/></meta_attributes>'
+STOP = '<op id="s" name="stop" interval="0s" timeout="{}"/>'
+
+
+@pytest.mark.parametrize(
+    ("told", "given"),
+    [
+        ({}, "20 s"),
+        ({"stop": STOP.format("100s")}, "100 s"),
+        ({"stop": STOP.format("2min")}, "120 s"),
+        ({"usual": USUAL.format("30")}, "30 s"),
+        ({"stop": STOP.format("900s"), "usual": USUAL.format("30")}, ""),
+        ({"stop": STOP.format("PT1M")}, ""),
+        ({"unit": "salt-master"}, ""),
+        ({"kind": "ocf"}, ""),
+    ],
+)
+def test_a_cluster_that_gives_a_stop_less_time_is_named(host, tmp_path, monkeypatch, told, given):
+    cib = tmp_path / "cib.xml"
+    usual = {"usual": "", "stop": "", "kind": "systemd", "unit": "salt-minion"}
+    cib.write_text(CIB.format(**{**usual, **told}))
+    monkeypatch.setattr(checks_of_restarts, "_CIB", str(cib))
+    found = [each.problem for each in checks_of_restarts.cluster(host)]
+    assert [f"resource salt gives a stop of salt-minion {given}," in each for each in found] == (
+        [True] if given else []
+    )
+
+
+@pytest.mark.parametrize("text", [None, "no XML"])
+def test_without_a_cluster_nothing_is_said(host, tmp_path, monkeypatch, text):
+    cib = tmp_path / "cib.xml"
+    if text is not None:
+        cib.write_text(text)
+    monkeypatch.setattr(checks_of_restarts, "_CIB", str(cib))
+    assert list(checks_of_restarts.cluster(host)) == []
