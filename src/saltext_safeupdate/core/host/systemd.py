@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from ..errors import CommandError, SafeUpdateError
+from . import processes
 from .command import Run
 from .files import remove, write_atomic
 from .inhibitor import RUNTIME_UNITS, UnitInhibitor, full_name, properties_of
@@ -82,12 +83,13 @@ _TIMES = (
     "ExecMainExitTimestampMonotonic",
     "ActiveExitTimestampMonotonic",
 )
-# When the unit last left "active", became "inactive", and left that again; seconds that systemd
-# takes at most between the two halves of a restart.
+# When the unit last left "active", became "inactive", and left that again, and when its main
+# process began; seconds that systemd takes at most between the two halves of a restart.
 _INTERRUPTED = (
     "ActiveExitTimestampMonotonic",
     "InactiveEnterTimestampMonotonic",
     "InactiveExitTimestampMonotonic",
+    "ExecMainStartTimestampMonotonic",
 )
 _BETWEEN = 1.0
 # Reasons that can make a start of a unit fail, and the units that have to be active for it.
@@ -141,14 +143,18 @@ class Systemd:
         )
 
     def interruption(self, unit: str) -> Interruption | None:
-        shown = self._show(unit, *_INTERRUPTED)
-        left, ended, began = (_number(shown, name) / 1e6 for name in _INTERRUPTED)
+        shown = self._show(unit, "MainPID", *_INTERRUPTED)
+        left, ended, began, main = (_number(shown, name) / 1e6 for name in _INTERRUPTED)
         if not left or not ended <= began:
             return None
         # NRestarts stays if somebody stops a unit that waits for RestartSec. With
         # RestartMode=direct, the unit has not been inactive since it left "active".
         by_itself = began - ended < _BETWEEN or began < left
-        return Interruption(time.monotonic() - left, by_itself)
+        now = time.monotonic()
+        # This clock stands still while the host sleeps; that of a process's age does not.
+        age = processes.age(_number(shown, "MainPID"))
+        slept = 0.0 if age is None else max(0.0, age - (now - main))
+        return Interruption(now - left + slept, by_itself)
 
     def is_left_stopped(self, unit: str) -> bool:
         shown = self._show(unit, "ActiveState", "Job", "Result", *_CONDITIONS, *_NEEDS)

@@ -4,6 +4,7 @@ import time
 import pytest
 
 from saltext_safeupdate.core.errors import CommandError, SafeUpdateError
+from saltext_safeupdate.core.host import processes
 from saltext_safeupdate.core.host.command import Result
 from saltext_safeupdate.core.host.service import LastRun, ServiceState
 from saltext_safeupdate.core.host.systemd import Systemd
@@ -117,8 +118,8 @@ def test_whether_something_else_has_killed_it(ended, times, stopped, killed):
 INTERRUPTED = (
     "systemctl",
     "show",
-    "--property=ActiveExitTimestampMonotonic,InactiveEnterTimestampMonotonic,"
-    "InactiveExitTimestampMonotonic",
+    "--property=MainPID,ActiveExitTimestampMonotonic,InactiveEnterTimestampMonotonic,"
+    "InactiveExitTimestampMonotonic,ExecMainStartTimestampMonotonic",
     "--",
     "salt-minion.service",
 )
@@ -137,7 +138,7 @@ INTERRUPTED = (
     ],
 )
 def test_what_was_between_the_last_two_runs(times, by_itself):
-    names = INTERRUPTED[2].partition("=")[2].split(",")
+    names = INTERRUPTED[2].partition("=")[2].split(",")[1:4]
     told = "".join(
         f"{name}={round(value * 1e6)}\n" for name, value in zip(names, times, strict=True)
     )
@@ -148,6 +149,24 @@ def test_what_was_between_the_last_two_runs(times, by_itself):
     else:
         assert found.by_itself is by_itself
         assert found.began == pytest.approx(time.monotonic() - times[0], abs=5.0)
+
+
+def test_the_host_has_slept_since_then(monkeypatch):
+    """
+    An hour, as the age of the minion shows: the clock of systemd stands still meanwhile.
+
+    Else a job that was missed in the restart seems to come from before it.
+    """
+    now = time.monotonic()
+    left, began = now - 60, now - 50
+    names = INTERRUPTED[2].partition("=")[2].split(",")[1:]
+    told = "".join(
+        f"{name}={round(value * 1e6)}\n"
+        for name, value in zip(names, (left, began, began, began), strict=True)
+    )
+    monkeypatch.setattr(processes, "age", lambda pid: 3650.0 if pid == 77 else None)
+    systemd, _ = _systemd({INTERRUPTED: (0, f"MainPID=77\n{told}", "")})
+    assert systemd.interruption(UNIT).began == pytest.approx(3660.0, abs=5.0)
 
 
 LEFT = (
