@@ -42,12 +42,6 @@ class HandoverScene(JobScene):
             lab, site, version, config=ours, offers=offers, master_config=master_config
         )
 
-    def pillar(self, text: str) -> None:
-        """Have the master give this pillar to every minion."""
-        place = self.master.dir / "pillar"
-        (place / "top.sls").write_text("base: {'*': [all]}\n")
-        (place / "all.sls").write_text(text)
-
     def wait_taken_over(self, timeout: float, what: str, before: str = "") -> None:
         """Wait until the newest process, which is another one than *before*, serves."""
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import datetime
 import itertools
+import json
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -88,6 +91,12 @@ class JobScene(Scene):
         jid = str(self.master.ask("new_jid")["jid"])
         return self.call("safeupdate.accepted", [jid]) == {}
 
+    def pillar(self, text: str) -> None:
+        """Have the master give this pillar to every minion."""
+        place = self.master.dir / "pillar"
+        (place / "top.sls").write_text("base: {'*': [all]}\n")
+        (place / "all.sls").write_text(text)
+
     def open_jobs(self) -> list[list[Any]]:
         return self.query("SELECT jid, fun, state FROM jobs WHERE state != 'delivered'")
 
@@ -117,6 +126,99 @@ class JobScene(Scene):
 
     def minion_started(self, before: str, timeout: float = 90) -> None:
         self.master.wait(lambda: self.pid() not in ("0", before), timeout, "a new minion")
+
+
+class Timetable:
+    """
+    A job of the schedule for each second of *seconds*, from soon on, and one of each special kind.
+
+    | Entry | Has to run |
+    | --- | --- |
+    | ``once``, ``when``, ``cron`` of each second; ``when`` with ``splay`` | once |
+    | ``run_on_start`` | once for each minion |
+    | ``maxrunning: 1``, every second, ends with *flag* | once until then |
+    | modified (and so persisted) during the wait | once, at its later time |
+    | Salt's own | all the time |
+    """
+
+    def __init__(self, scene: JobScene, seconds: int, flag: str) -> None:
+        self._scene = scene
+        # The modified one is of the minion, the others of its pillar.
+        self._add("moved", once="2099-01-01T00:00:00")
+        self.begin = int(time.time()) + 8
+        self._end = self.begin + seconds
+        kinds = itertools.cycle((_once, _when, _cron))
+        timed = {
+            f"{kind.__name__[1:]}-{at - self.begin}": kind(datetime.datetime.fromtimestamp(at))
+            for at, kind in zip(range(self.begin, self._end), kinds, strict=False)
+        }
+        middle = datetime.datetime.fromtimestamp(self.begin + seconds // 2)
+        timed["splayed"] = {**_when(middle), "splay": 3}
+        self._once = {*timed, "moved"}
+        until = f"echo limited >> {WORK}; until test -e {flag}; do sleep 0.1; done"
+        table = {name: _job(f"echo {name} >> {WORK}", **due) for name, due in timed.items()}
+        table["started"] = _job(f"echo started >> {WORK}", seconds=3600, run_on_start=True)
+        table["limited"] = _job(until, seconds=1, maxrunning=1)
+        table["__update_grains"] = _job(f"echo internal >> {WORK}", seconds=1)
+        scene.pillar(json.dumps({"schedule": table}))
+        assert scene.call("saltutil.refresh_pillar") is True
+        scene.wait_trace("limited")
+
+    def _add(self, name: str, **due: str) -> None:
+        job = [f"{key}={value}" for key, value in due.items()]
+        args = f"job_args=['echo {name} >> {WORK}']"
+        assert self._scene.call("schedule.add", name, "function=cmd.run", args, *job)["result"]
+
+    def wait_until(self, second: int) -> None:
+        """Wait until this second of the table has passed."""
+        at = self.begin + second
+        self._scene.master.wait(lambda: time.time() > at, second + 60, f"second {second}")
+
+    def move(self) -> None:
+        """Have the minion's own entry be due after the others."""
+        due = datetime.datetime.fromtimestamp(self._end + 10).isoformat()
+        job = ("function=cmd.run", f"job_args=['echo moved >> {WORK}']", f"once={due}")
+        self._moved = self._scene.publish("schedule.modify", "moved", *job)
+
+    def is_at_work(self) -> None:
+        """Check that Salt's own entry runs now, and that the limited one does not run again."""
+        before = self._scene.traces().count("internal")
+        later = lambda: self._scene.traces().count("internal") > before + 2  # noqa: E731
+        self._scene.master.wait(later, 30, "Salt's own entry to run")
+        assert self._scene.traces().count("limited") == 1
+
+    def judge(self) -> None:
+        """Wait for the end of the table and check what has run."""
+        scene = self._scene
+        assert scene.returned(self._moved, 60)["return"]["result"]
+        wanted = {**dict.fromkeys(self._once, 1), "started": 2}
+        scene.master.wait(
+            lambda: self._once <= set(scene.traces()),
+            180,
+            "all of the table",
+        )
+        found = Counter(scene.traces())
+        del found["internal"], found["limited"]
+        assert found == wanted
+        scene.pillar("{}")
+        assert scene.call("saltutil.refresh_pillar") is True
+        assert scene.call("schedule.delete", "moved")["result"]
+
+
+def _job(line: str, **due: Any) -> dict[str, Any]:
+    return {"function": "cmd.run", "args": [line], **due}
+
+
+def _once(at: datetime.datetime) -> dict[str, Any]:
+    return {"once": at.isoformat()}
+
+
+def _when(at: datetime.datetime) -> dict[str, Any]:
+    return {"when": at.isoformat()}
+
+
+def _cron(at: datetime.datetime) -> dict[str, Any]:
+    return {"cron": f"{at.minute} {at.hour} {at.day} {at.month} * {at.second}"}
 
 
 def _connect(master: Network, minion: Network) -> None:

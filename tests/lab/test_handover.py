@@ -18,7 +18,7 @@ from devtools.lab.container import SITE_PACKAGES, Lab
 from devtools.lab.recipes import MINION_PACKAGES
 from devtools.master import Master
 from tests.lab.handover import FLAG, UNTIL_FLAG, HandoverScene, other
-from tests.lab.jobs import ENGINE, WORK, Stream, thirty
+from tests.lab.jobs import ENGINE, WORK, Stream, Timetable, thirty
 from tests.lab.scene import SET_UP
 from tests.lab.series import series
 
@@ -173,6 +173,22 @@ def test_state_runs_wait_for_those_of_the_earlier_minion_for_as_long_as_a_restar
         assert Counter(scene.traces()) == Counter(["start", "startup", "published", "scheduled"])
         scene.master.wait(lambda: scene.left() == [], 60, f"nothing to be left ({scene.left()})")
     scene.container.run(["rm", place])
+
+
+@pytest.mark.soak
+def test_what_is_scheduled_during_a_handover_runs_once(scene: HandoverScene) -> None:
+    """See ``Timetable``. Both generations have the schedule."""
+    table = Timetable(scene, 45, FLAG)
+    table.wait_until(4)
+    before = scene.pid()
+    scene.container.run(["systemctl", "restart", "salt-minion"], timeout=60)
+    scene.minion_started(before)
+    table.move()
+    table.is_at_work()
+    table.wait_until(32)
+    scene.container.write(FLAG, "")
+    table.judge()
+    scene.master.wait(lambda: scene.left() == [], 60, f"nothing to be left ({scene.left()})")
 
 
 def test_a_deferred_restart_does_not_wait_for_a_job(scene: HandoverScene) -> None:

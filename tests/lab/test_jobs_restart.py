@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 
 from devtools.experiment import MINION
 from devtools.lab.container import Lab
-from tests.lab.jobs import STATES, WAITING, WORK, JobScene
+from tests.lab.jobs import STATES, WAITING, WORK, JobScene, Timetable
 from tests.lab.series import series
 
 CROWD = range(20)
@@ -97,6 +98,20 @@ def test_a_restart_waits_for_jobs_and_new_ones_wait_for_it(scene: JobScene) -> N
     scene.master.wait(lambda: scene.open_jobs() == [], 60, "the ledger to be empty")
 
 
+def test_what_is_scheduled_while_a_restart_waits_runs_once(scene: JobScene) -> None:
+    """See ``Timetable``. Its limited job is what the restart waits for."""
+    table = Timetable(scene, 45, FLAG)
+    table.wait_until(4)
+    restart = scene.container.popen(["systemctl", "restart", "salt-minion"])
+    scene.master.wait(lambda: scene.locked("drain"), 30, "the drain of the stop")
+    table.move()
+    table.is_at_work()
+    table.wait_until(22)
+    scene.container.write(FLAG, "")
+    assert restart.wait(60) == 0
+    table.judge()
+
+
 def publish_again(scene: JobScene, jid: str) -> None:
     scene.master.publish("cmd.run", HELD, target=MINION, tgt_type="list", jid=jid)
 
@@ -148,6 +163,65 @@ def test_a_state_may_stop_and_disable_the_service_and_its_run_returns(scene: Job
     assert scene.container.service()["UnitFileState"] == "disabled"
     assert_usual(scene)
     scene.container.run(["systemctl", "enable", "--now", "salt-minion"])
+    scene.answers()
+
+
+# Whatever ends the minion from inside, with how it is called.
+ENDS: dict[str, list[str]] = {
+    "minion.kill": [],
+    "minion.restart": [],
+    "service.restart": ["salt-minion"],
+}
+
+
+@pytest.mark.parametrize(
+    "function",
+    [pytest.param(each, marks=() if each == "minion.kill" else pytest.mark.soak) for each in ENDS],
+)
+def test_what_ends_the_minion_from_inside_is_a_restart_after_the_jobs(
+    scene: JobScene, function: str
+) -> None:
+    """
+    | Called | Its return | A job beside it | The next states | The service |
+    | --- | --- | --- | --- | --- |
+    | in a state run | comes | ends and returns | run | active again |
+    | by itself | comes | ends and returns |  | active again |
+    """
+    if function == "minion.restart":
+        set_restart_command(scene, "[touch, /var/tmp/called]")
+    args = ENDS[function]
+    called = {function: [{"name": each} for each in args]}
+    run = {"ends": {"module.run": [called]}, "after": {"cmd.run": [{"name": f"echo x >> {WORK}"}]}}
+    scene.sls("ends", json.dumps(run))
+    for asked, wanted in ((["state.apply", "ends"], 2), ([function, *args], 0)):
+        scene.container.run(["rm", "-f", WORK, FLAG])
+        before = scene.pid()
+        wait = f"until test -e {FLAG}; do sleep 0.1; done"
+        other = scene.publish("cmd.run", f"echo start >> {WORK}; {wait}; echo end")
+        scene.wait_trace("start")
+        ret = scene.returned(scene.publish(*asked), 60)
+        assert ret["success"], ret
+        if wanted:
+            assert [each["result"] for each in ret["return"].values()] == [True] * wanted, ret
+            assert scene.traces() == ["start", "x"]
+        assert scene.pid() == before, "the other job still runs"
+        scene.container.write(FLAG, "")
+        assert scene.returned(other, 60)["return"] == "end"
+        scene.minion_started(before)
+        scene.wait_end()
+        scene.answers()
+        assert scene.container.service()["ActiveState"] == "active"
+        assert_usual(scene)
+    if function == "minion.restart":
+        assert not scene.container.exists("/var/tmp/called")
+        set_restart_command(scene, "[]")
+
+
+def set_restart_command(scene: JobScene, command: str) -> None:
+    place, before = "/etc/salt/minion.d/zz-command.conf", scene.pid()
+    scene.container.write(place, f"minion_restart_command: {command}\n")
+    scene.container.run(["systemctl", "restart", "salt-minion"], timeout=60)
+    scene.minion_started(before)
     scene.answers()
 
 

@@ -54,6 +54,9 @@ class Scheduled:
         # Since when jobs are held, also before this minion began; None: they are not.
         self._held_at: datetime.datetime | None = None
         self._has_asked = False
+        # When Salt has last checked all jobs, and each that was due could start.
+        self._checked: datetime.datetime | None = None
+        self._is_denied = False
         # The jobs that were due and could not start yet, by name.
         self._late: dict[str, tuple[Any, str, Mapping[str, Any]]] = {}
 
@@ -71,13 +74,16 @@ class Scheduled:
         if holding or self._succession.is_on_trial:
             with scheduled_times.only(schedule, scheduled_times.is_of_salt):
                 return self._look(original, schedule, *args, **kwargs)
-        started = self._look(original, schedule, *args, **kwargs)
+        now = datetime.datetime.now()
+        started = self._look(original, schedule, *(args or (now,)), **kwargs)
+        if not self._is_denied:
+            self._checked = now
         self._catch_up(original, schedule)
         self._start_late()
         return started
 
     def _look(self, original: Callable[..., Any], schedule: Any, *args: Any, **kwargs: Any) -> Any:
-        self._looks = True
+        self._looks, self._is_denied = True, False
         try:
             return original(schedule, *args, **kwargs)
         finally:
@@ -87,8 +93,10 @@ class Scheduled:
         """Note since when jobs are held; the next minion starts what was due in that time."""
         if self._held_at is not None:
             return
-        # Jobs that became due between the last check and this one are held as well.
-        self._held_at = datetime.datetime.now() - 2 * scheduled_times.interval(opts)
+        # Jobs that became due between the last check and this one are held as well; what was due
+        # before has begun, and the next minion cannot know that.
+        unknown = datetime.datetime.now() - 2 * scheduled_times.interval(opts)
+        self._held_at = self._checked or unknown
         if not any(True for _ in scheduled_times.of_fixed_time(opts)):
             return
         try:
@@ -123,7 +131,7 @@ class Scheduled:
         opts = schedule.opts
         for name, job in list(scheduled_times.of_fixed_time(opts)):
             at = scheduled_times.last_of(job, opts, now)
-            if at is None or at < since or scheduled_times.has_run(job, at):
+            if at is None or at <= since or scheduled_times.has_run(job, at):
                 continue
             if (now - at).total_seconds() > _LATE:
                 log.warning(
@@ -134,7 +142,7 @@ class Scheduled:
                 )
                 continue
             log.info("safeupdate: the scheduled job %s was due at %s, and starts now", name, at)
-            with scheduled_times.at_its_time(schedule, name, at, now):
+            with scheduled_times.at_its_time(schedule, name, at):
                 self._look(original, schedule, at)
 
     def _start_late(self) -> None:
@@ -197,6 +205,7 @@ class Scheduled:
                 return None
         lock, may_start = self._admission.share()
         if not may_start and not of_salt:
+            self._is_denied = True
             self._keep(original, name, schedule, func, data)
             return None
         data = self._beside_overdue(schedule.opts, func, data)

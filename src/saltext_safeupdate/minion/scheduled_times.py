@@ -48,17 +48,18 @@ def only(schedule: Any, keep: Callable[[str], bool]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def at_its_time(
-    schedule: Any, name: str, at: datetime.datetime, now: datetime.datetime
-) -> Iterator[None]:
+def at_its_time(schedule: Any, name: str, at: datetime.datetime) -> Iterator[None]:
     """Let Salt see only this job inside this context, as one that is due *at* that time."""
     job = schedule._get_schedule()[name]
-    job["_next_fire_time"], job["_run"] = at, True
-    with only(schedule, name.__eq__):
-        yield
-    if job.get("_splay"):
-        # It is late enough.
-        job["_splay"] = now
+    # It is late enough, so no splay delays it. Without the key, Salt takes that of all jobs.
+    had = {key: job[key] for key in ("splay",) if key in job}
+    job |= {"_next_fire_time": at, "_run": True, "_splay": None, "splay": 0}
+    try:
+        with only(schedule, name.__eq__):
+            yield
+    finally:
+        del job["splay"]
+        job |= had
 
 
 def jobs(opts: Mapping[str, Any]) -> dict[str, Any]:

@@ -176,7 +176,7 @@ def test_a_job_that_is_due_is_started_by_one_of_two_minions(world, calls, starts
     named = {"name": "backup", "function": "test.ping", "once": "2026-01-01T00:00:00"}
     often = {"name": "often", "function": "test.ping", "seconds": 5}
 
-    def look(schedule):
+    def look(schedule, now):
         for each in (named, often):
             scheduled.run(calls, schedule, "test.ping", each)
 
@@ -370,6 +370,21 @@ def test_what_was_due_while_jobs_were_held_runs_once_afterwards(world, begin, re
     again = begin(jobs)
     again.eval()
     assert set(again.ran) <= set(OF_SALT)
+
+
+def test_what_has_run_just_before_jobs_were_held_does_not_run_again_after_the_restart(world, begin):
+    at = datetime.datetime.now().replace(microsecond=0)
+    jobs = {name: job for name, job in due(at).items() if name in ("once", "when")}
+    schedule = begin(jobs)
+    schedule.eval(at)
+    assert sorted(schedule.ran) == ["once", "when"]
+    with contextlib.closing(locks.acquire(world.settings.run_dir, "drain", "")):
+        schedule.eval()
+    _forget(jobs)
+    again = begin(jobs)
+    # Salt itself starts what is due just now.
+    again.eval(at + datetime.timedelta(minutes=1))
+    assert again.ran == []
 
 
 def _forget(jobs):
