@@ -51,7 +51,7 @@ def only(schedule: Any, keep: Callable[[str], bool]) -> Iterator[None]:
 def at_its_time(schedule: Any, name: str, at: datetime.datetime) -> Iterator[None]:
     """Let Salt see only this job inside this context, as one that is due *at* that time."""
     job = schedule._get_schedule()[name]
-    # It is late enough, so no splay delays it. Without the key, Salt takes that of all jobs.
+    # It is late enough, so no splay delays it. Without the key, Salt takes the global one.
     had = {key: job[key] for key in ("splay",) if key in job}
     job |= {"_next_fire_time": at, "_run": True, "_splay": None, "splay": 0}
     try:

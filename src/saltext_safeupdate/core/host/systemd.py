@@ -151,7 +151,7 @@ class Systemd:
         # RestartMode=direct, the unit has not been inactive since it left "active".
         by_itself = began - ended < _BETWEEN or began < left
         now = time.monotonic()
-        # This clock stands still while the host sleeps; that of a process's age does not.
+        # This clock stands still while the host sleeps; the age of a process counts on.
         age = processes.age(_number(shown, "MainPID"))
         slept = 0.0 if age is None else max(0.0, age - (now - main))
         return Interruption(now - left + slept, by_itself)
