@@ -130,11 +130,11 @@ class JobScene(Scene):
 
 class Timetable:
     """
-    A job of the schedule for each second of *seconds*, from soon on, and one of each special kind.
+    A job of the schedule every 3 s, from soon on, and one of each special kind.
 
     | Entry | Has to run |
     | --- | --- |
-    | ``once``, ``when``, ``cron`` of each second; ``when`` with ``splay`` | once |
+    | ``once``, ``when``, ``cron`` in turn; ``when`` with ``splay`` | once |
     | ``run_on_start`` | once for each minion |
     | ``maxrunning: 1``, every second, ends with *flag* | once until then |
     | modified (and so persisted) during the wait | once, at its later time |
@@ -150,7 +150,7 @@ class Timetable:
         kinds = itertools.cycle((_once, _when, _cron))
         timed = {
             f"{kind.__name__[1:]}-{at - self.begin}": kind(datetime.datetime.fromtimestamp(at))
-            for at, kind in zip(range(self.begin, self._end), kinds, strict=False)
+            for at, kind in zip(range(self.begin, self._end, 3), kinds, strict=False)
         }
         middle = datetime.datetime.fromtimestamp(self.begin + seconds // 2)
         timed["splayed"] = {**_when(middle), "splay": 3}
