@@ -31,7 +31,7 @@ from ..host import backup, backup_paths, copy_names, processes
 from ..host.locks import Lock
 from ..host.service import Inhibitor
 from ..record.parts import Progress
-from ..record.phase import Phase
+from ..record.phase import BEFORE_INSTALLING, Phase
 from ..record.update import Update
 from . import asking, beside_jobs, neighbours, no_return
 from .context import mixed
@@ -113,12 +113,15 @@ class QuietTransaction:
 
     def _let_other_end(self, packages: Lock | None) -> None:
         """
-        Wait, within a limit, for an update that ends while this job runs.
+        Wait, within a limit, for an update or a restart that ends while this job runs.
 
         It may bring what is wanted here. Any other update waits for this job, and refuses it.
         """
         by, other = self.by, self.by.latest()
-        if other is None or other.phase.final or other.awaits_boot or not other.beside_jobs:
+        if other is None or other.phase.final or other.awaits_boot:
+            return
+        waits = other.phase in BEFORE_INSTALLING or not by.is_supervised()
+        if waits and not other.beside_jobs:
             return
         if packages is not None:
             # That update waits for it. This job takes it again, or is refused.

@@ -263,11 +263,23 @@ class TestAJob:
         other.close()
 
     @pytest.mark.parametrize("in_time", [True, False])
-    def test_waits_for_an_update_that_ends_while_it_runs(self, host, in_time):
-        """Of two state runs with the own package, the second one finds what the first brought."""
+    @pytest.mark.parametrize(
+        ("kind", "beside"), [("update", True), ("update", False), ("restart", False)]
+    )
+    def test_waits_for_an_update_that_ends_while_it_runs(self, host, kind, beside, in_time):
+        """
+        ================================  ==========================================
+        Under way is                      This job
+        ================================  ==========================================
+        an update by another run          finds what that one brought
+        an update whose new minion runs   the same: only earlier jobs were waited for
+        a restart that a state asked for  changes the packages after it
+        ================================  ==========================================
+        """
         hands_over(host)
         packages = locks.share(host.settings.run_dir, "packages")
-        host.record(Phase.WATCHING, progress=Progress(beside=(host.old,)))
+        progress = Progress(beside=(host.old,)) if beside else Progress()
+        host.record(Phase.WATCHING, kind=kind, progress=progress)
         supervisor = host.lock("supervisor")
         assert supervisor.try_exclusive()
         other = host.last
