@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import salt.utils.yaml
@@ -107,6 +107,22 @@ class ConfigFile:
         if not self._managed:
             return bool(self._wanted)
         return self._present != self._wanted
+
+    def takes_effect_by_restart(self, opts: Mapping[str, Any]) -> bool:
+        """
+        Tell whether a daemon that runs with *opts* has to read it again.
+
+        It does not if somebody has only removed the file since the daemon read it.
+        """
+        return self.differs and not (not self.old and all(self._have(opts)))
+
+    def _have(self, opts: Mapping[str, Any]) -> Iterator[bool]:
+        for key, wanted in self._wanted.items():
+            if key == "safeupdate":
+                yield opts.get(key) == self.settings
+            else:
+                now = entries(opts.get(key))
+                yield all(entry in now for entry in entries(wanted))
 
     def changes(self) -> dict[str, Any]:
         """Return what differs, by path, as a state reports it: names, for values may be secret."""

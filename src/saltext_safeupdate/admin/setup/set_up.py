@@ -210,7 +210,7 @@ class SetUp:
         # Seconds, so that not all minions restart at once.
         self.jitter = of_minion(planned)[0].restart_jitter
         # Whether the minion has to read its configuration again.
-        self.restarts = self._file.differs
+        self.restarts = self._file.takes_effect_by_restart(minion.opts)
         self.warnings = self._file.warnings
 
     def changes(self) -> dict[str, Any]:
@@ -239,9 +239,9 @@ class SetUp:
                 self._guard.install()
             else:
                 self._guard.remove()
-        if self.restarts:
+        if self._file.differs:
             self._note_directory()
         # Before the file that names them.
         self._stand_ins.write()
-        if self.restarts:
+        if self._file.differs:
             self._file.write()

@@ -23,6 +23,9 @@ class FakeGuard:
     def differing(self):
         return [] if self._path.exists() else [self.drop_in]
 
+    def with_settings(self, settings):
+        return self
+
     def install(self):
         self._path.write_text("guard")
 
@@ -102,6 +105,30 @@ def enable_master(made):
 class TestMinion:
     def test_a_minion_that_has_nothing(self, config, enable):
         assert enable()
+        assert config.minion() == (["safeupdate", "direct_call"], [OURS])
+
+    @pytest.mark.parametrize(
+        ("restarted", "settings", "restarts"),
+        [
+            pytest.param(True, {"jobs_timeout": 60}, False, id="read before it was removed"),
+            pytest.param(True, {"jobs_timeout": 90}, True, id="other settings"),
+            pytest.param(False, {"jobs_timeout": 60}, True, id="never read"),
+        ],
+    )
+    def test_a_run_that_owns_the_directory_removes_the_file(
+        self, made, config, restarted, settings, restarts
+    ):
+        """A clean ``file.recurse`` beside the state would else restart it at every highstate."""
+        SetUp(made, None, True, {"jobs_timeout": 60}).carry_out()
+        if restarted:
+            read = salt.config.minion_config(str(config.path / "minion"), minion_id="x")
+            names = ("module_executors", "engines", *set_up.OPTIONS, "safeupdate")
+            made.opts = {**made.opts, **{name: read[name] for name in names}}
+        config.ours.unlink()
+        wanted = SetUp(made, None, True, settings)
+        assert wanted.changes()
+        assert wanted.restarts is restarts
+        wanted.carry_out()
         assert config.minion() == (["safeupdate", "direct_call"], [OURS])
 
     @pytest.mark.parametrize(
