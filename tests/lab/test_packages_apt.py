@@ -246,36 +246,6 @@ def test_dependencies_come_along_and_nothing_else_goes(machine: Managed) -> None
     assert machine("installed", ["dep-user"]) == {"dep-user": "1"}
 
 
-@pytest.mark.parametrize("vetoed", [False, True])
-def test_hooks_history_and_marks_are_those_of_apt(machine: Managed, vetoed: bool) -> None:
-    """What was automatic stays so, what comes along is; a hook that fails is no obstacle."""
-    name, library, extra = (f"mark-{vetoed}-{each}".lower() for each in ("agent", "lib", "extra"))
-    _build(machine, name, "1")
-    _build(machine, library, "1")
-    _build(machine, name, "2", depends=f"{library}, {extra}")
-    _build(machine, library, "2")
-    _build(machine, extra, "2")
-    _offer_small(machine)
-    machine.run("apt-get", "install", "--yes", f"{name}=1", f"{library}=1")
-    machine.run("apt-mark", "auto", library)
-    files = machine.files("download", {name: "2", library: "2"}, f"/var/lib/{name}")
-    hook = "/etc/apt/apt.conf.d/99hook"
-    end = "false" if vetoed else "true"
-    machine.container.write(hook, f'DPkg::Pre-Invoke {{ "echo $$ >> /var/tmp/hook; {end}"; }};\n')
-    machine.container.write("/var/tmp/hook", "")
-    try:
-        machine("install", files)
-    finally:
-        machine.run("rm", hook)
-    assert machine("installed", [name, library, extra]) == {name: "2", library: "2", extra: "2"}
-    assert machine.container.read("/var/tmp/hook").count("\n") == 1
-    _clean(machine, name, library, extra)
-    if not vetoed:
-        marked = machine.run("apt-mark", "showauto", name, library, extra).stdout.split()
-        assert set(marked) == {library, extra}
-        assert f"{name}:" in machine.container.read("/var/log/apt/history.log").split("Start")[-1]
-
-
 def test_a_copy_from_the_cache_has_to_be_whole(machine: Managed) -> None:
     path = _build(machine, "cached", "1:1")
     machine.run("dpkg", "--install", path)

@@ -234,10 +234,7 @@ class FakeManager:
             if not os.path.exists(file.path) or _digest(file.path) != file.sha256:
                 raise VerificationError(f"{file.path} is not the file that was recorded")
 
-    def remounts(self):
-        return False
-
-    def install(self, files, named=()):
+    def install(self, files):
         self.verify(files)
         installed = self.database.installed
         changes = {

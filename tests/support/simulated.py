@@ -325,10 +325,7 @@ class FakePackages:
             if pathlib.Path(file.path).read_text() != file.sha256:
                 raise VerificationError(f"{file.path} is not the file that was recorded")
 
-    def remounts(self):
-        return False
-
-    def install(self, files, named=()):
+    def install(self, files):
         self.installs(files)
         self.half_done = []
         self.versions.update({file.package: file.version for file in files})

@@ -50,8 +50,6 @@ class Secured:
     manager: PackageManager
     place: str
     files: tuple[File, ...]
-    # Those that somebody has named; the others come along.
-    named: frozenset[str]
 
     @property
     def versions(self) -> dict[str, str]:
@@ -70,7 +68,7 @@ class Secured:
     def install(self) -> dict[str, dict[str, str]]:
         """Install them; return what has changed, as Salt's modules do. Raises SafeUpdateError."""
         before = self.manager.installed(self.versions)
-        self.manager.install(self.files, self.named)
+        self.manager.install(self.files)
         after = self.manager.installed(self.versions)
         return {
             name: {"old": before.get(name, ""), "new": version}
@@ -120,7 +118,8 @@ class Securing:
         manager = self._host.known_manager()
         if self._host.activation.by_boot or not exact:
             raise SafeUpdateError("only the call itself says what it installs")
-        if room.is_read_only(room.PROGRAMS) and not manager.remounts():
+        if room.is_read_only(room.PROGRAMS):
+            # A hook of the package manager may change that, and only its own front end runs it.
             raise SafeUpdateError(
                 f"{room.PROGRAMS} is read-only, and only the call may change that"
             )
@@ -132,7 +131,6 @@ class Securing:
         place = tempfile.mkdtemp(prefix=f"{_PLACE}{who} ", dir=self._root)
         try:
             files = list(manager.take(request.files, place))
-            named = request.names.union(file.package for file in files[: len(request.files)])
             if targets:
                 files += manager.download(targets, place)
             if not files:
@@ -142,7 +140,7 @@ class Securing:
         except BaseException:
             shutil.rmtree(place, ignore_errors=True)
             raise
-        return Secured(manager=manager, place=place, files=tuple(files), named=named)
+        return Secured(manager=manager, place=place, files=tuple(files))
 
     def _secure_way_back(self, manager: PackageManager, place: str) -> None:
         try:

@@ -7,7 +7,7 @@ import logging
 import os
 import re
 import tempfile
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from ..errors import CommandError, InputError, VerificationError
 from ..host.command import Run
@@ -50,20 +50,6 @@ _SIMULATE = ("apt-get", "--simulate", "--quiet", "-o", "Debug::NoLocking=true")
 _INSTALL = ("--allow-downgrades", "--allow-change-held-packages", "install", "--")
 _TRY_OUT = (*_SIMULATE, *_INSTALL)
 _NO_QUESTIONS = {"DEBIAN_FRONTEND": "noninteractive"}
-# These hooks of apt would ask, need a network, or restart the service that installs.
-_NO_DISTURBANCE = {
-    **_NO_QUESTIONS,
-    "APT_LISTBUGS_FRONTEND": "none",
-    "APT_LISTCHANGES_FRONTEND": "none",
-    "NEEDRESTART_SUSPEND": "1",
-}
-# apt knows what is installed and the files that it is given, and changes nothing else.
-_ALONE = (
-    *("--yes", "--quiet", "--no-remove", "-o", _CONFOLD, "-o", "Dpkg::Use-Pty=0"),
-    *("-o", "Dir::Etc::sourcelist=/dev/null", "-o", "Dir::Etc::sourceparts=/dev/null"),
-    *("-o", "Dir::Cache::pkgcache=", "-o", "Dir::Cache::srcpkgcache="),
-    *("-o", "APT::Sandbox::User=root", "-o", "APT::Get::AutomaticRemove=false"),
-)
 _INSTALLED_FORMAT = r"${Package}\t${Version}\t${db:Status-Abbrev}\n"
 _STATUS_FORMAT = r"${Package}\t${db:Status-Abbrev}\n"
 # States of a package that dpkg has not finished: second letter of db:Status-Abbrev.
@@ -237,12 +223,12 @@ class Apt:
     def verify(self, files: Sequence[File]) -> None:
         verify_files(files, self._show)
 
-    def install(self, files: Sequence[File], named: Collection[str] = ()) -> None:
+    def install(self, files: Sequence[File]) -> None:
         """
-        Install with apt, so that its hooks run and its history and marks are true.
+        Install with dpkg alone: it needs no network, no index, and no other packages.
 
-        Without a repository it needs no network, no index, and no other packages. If it cannot
-        begin, or continues what was killed, dpkg does it alone.
+        dpkg continues also after it was killed. apt's own hooks, which restart services or ask
+        questions, do not run.
         """
         self.verify(files)
         names = [file.package for file in files]
@@ -255,8 +241,18 @@ class Apt:
             return
         locked = self.version_locked(names)
         try:
-            if left or not self._with_apt(todo, names, finished, named):
-                self._with_dpkg(todo)
+            self._run(
+                (
+                    "dpkg",
+                    "--force-confold",
+                    "--auto-deconfigure",
+                    "--install",
+                    "--",
+                    *(file.path for file in todo),
+                ),
+                timeout=_INSTALL_TIMEOUT,
+                env=_NO_QUESTIONS,
+            )
             if left:
                 # The dpkg that was killed has triggered packages that this one has not.
                 pending = ("dpkg", "--force-confold", "--triggers-only", "--pending")
@@ -264,47 +260,6 @@ class Apt:
         finally:
             # dpkg forgets the version locks of the packages that it installs.
             self.lock_versions(locked, True)
-
-    def remounts(self) -> bool:
-        dump = self._run(("apt-config", "dump", "DPkg::Pre-Invoke"), timeout=_QUERY_TIMEOUT)
-        return "remount" in dump.stdout
-
-    def _with_apt(
-        self,
-        todo: Sequence[File],
-        names: Sequence[str],
-        before: Mapping[str, str],
-        named: Collection[str],
-    ) -> bool:
-        """Install files with apt; tell whether it began. Raise CommandError if it fails then."""
-        new = {file.package for file in todo} - before.keys()
-        argv = ("apt-mark", "showauto", "--", *names)
-        auto = set(self._run(argv, timeout=_QUERY_TIMEOUT, ok=None).stdout.split())
-        try:
-            self._run(
-                ("apt-get", *_ALONE, *_INSTALL, *(file.path for file in todo)),
-                timeout=_INSTALL_TIMEOUT,
-                env=_NO_DISTURBANCE,
-            )
-        except CommandError as err:
-            if self.installed(names) != before or self.unfinished(names):
-                raise
-            log.warning("apt-get cannot install what is staged, so dpkg does it alone: %s", err)
-            return False
-        # apt takes every file that it is given for one that somebody wants.
-        auto |= new.difference(named)
-        if auto:
-            argv = ("apt-mark", "auto", "--", *sorted(auto))
-            self._run(argv, timeout=_QUERY_TIMEOUT, ok=None)
-        return True
-
-    def _with_dpkg(self, todo: Sequence[File]) -> None:
-        options = ("--force-confold", "--auto-deconfigure")
-        self._run(
-            ("dpkg", *options, "--install", "--", *(file.path for file in todo)),
-            timeout=_INSTALL_TIMEOUT,
-            env=_NO_QUESTIONS,
-        )
 
     def secure(self, packages: Sequence[str], directory: str) -> list[File]:
         return secure_installed(packages, self.installed(packages), directory, self._copy)
@@ -440,9 +395,7 @@ class Apt:
         )
         broken = self.unfinished(packages)
         if broken:
-            # A package whose unpacking was cut off has to be unpacked again, and what needs it in
-            # exactly its version comes along.
-            broken = sorted({*broken, *self.installed(packages)})
+            # A package whose unpacking was cut off has to be unpacked again.
             locked = self.version_locked(broken)
             argv = ("apt-get", "--yes", "--allow-change-held-packages", "-o", _CONFOLD)
             try:

@@ -7,7 +7,7 @@ extension is updated the same way; the rest is there only if the host has a pack
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 from .request import Change, File, Request
@@ -205,10 +205,6 @@ class Transactions(Protocol):
     # Files that the scripts of Salt's packages trust, in a directory that others can write to.
     marks: Sequence[str]
 
-    def remounts(self) -> bool:
-        """Tell whether a hook of the administrator makes file systems writable for it."""
-        ...
-
     @property
     def snapshots(self) -> Snapshots | None:
         """The snapshots that it installs into; None if a change takes effect without a boot."""
@@ -253,11 +249,3 @@ class VersionLocks(Protocol):
 
 class PackageManager(Installer, Offers, Transactions, VersionLocks, Protocol):
     """The package manager of a host."""
-
-    def install(self, files: Sequence[File], named: Collection[str] = ()) -> None:
-        """
-        Install as every :class:`Installer` does.
-
-        A new package that is *named* stays when nothing needs it any more.
-        """
-        ...

@@ -6,7 +6,7 @@ import glob
 import os
 import tempfile
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from ..errors import CommandError, InputError, SafeUpdateError, VerificationError
@@ -221,10 +221,7 @@ class Rpm(ABC):
     def verify(self, files: Sequence[File]) -> None:
         verify_files(files, self._show)
 
-    def remounts(self) -> bool:
-        return False
-
-    def install(self, files: Sequence[File], named: Collection[str] = ()) -> None:
+    def install(self, files: Sequence[File]) -> None:
         """
         Install with rpm alone: it needs no network, no index, and no front end.
 

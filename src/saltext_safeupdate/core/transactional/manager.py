@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from ..host.command import Run
 from ..packages.request import File
@@ -30,7 +30,7 @@ class TransactionalUpdate(Zypper):
     def installed(self, packages: Iterable[str]) -> dict[str, str]:
         return self._versions(packages, self.snapshots.next_root)
 
-    def install(self, files: Sequence[File], named: Collection[str] = ()) -> None:
+    def install(self, files: Sequence[File]) -> None:
         self.verify(files)
         self.snapshots.install([file.path for file in files])
 

@@ -46,7 +46,6 @@ class FakeDebian:
         self.installed, self.status = installed, status
         self.offered, self.removes = offered, removes
         self.calls, self.envs, self.selected, self.fails = [], [], [], set()
-        self.refuses = False
 
     def __call__(self, argv, *, timeout, ok=(0,), env=None, stdin=None, keep=None):
         argv = tuple(argv)
@@ -58,8 +57,6 @@ class FakeDebian:
         return Result(argv=argv, returncode=code, stdout=out, stderr="")
 
     def answer(self, argv, stdin):
-        if self.refuses and "install" in argv and argv[0] == "apt-get":
-            return 100, ""
         if self.fails and self.fails <= set(argv):
             self.status = "iF "
             return 100, ""
@@ -83,7 +80,7 @@ class FakeDebian:
                 return 0, file.read()
         if argv[:2] == ("dpkg", "--set-selections"):
             self.selected.append(stdin)
-        elif argv[0] == "dpkg" or "install" in argv:
+        elif argv[0] == "dpkg":
             self.installed, self.status = "2", "ii "
         return 0, ""
 
@@ -167,26 +164,10 @@ def test_what_is_installed_is_not_installed_again(tmp_path, installed, status, i
     Apt(run).install([file])
     command = ("dpkg", "--force-confold", "--auto-deconfigure", "--install", "--", file.path)
     pending = ("dpkg", "--force-confold", "--triggers-only", "--pending")
-    continued = status == "iF "
-    assert run.ran("dpkg") == ([command, pending] if continued else [])
-    assert len(run.ran("apt-get")) == (installs and not continued)
-    for argv in run.ran("apt-get"):
-        assert argv[-3:] == ("install", "--", file.path)
-        assert run.envs[run.calls.index(argv)]["DEBIAN_FRONTEND"] == "noninteractive"
-
-
-def test_dpkg_alone_installs_if_apt_cannot_begin(tmp_path):
-    run = FakeDebian()
-    run.refuses = True
-    Apt(run).install([_staged(tmp_path)])
-    assert (run.installed, len(run.ran("dpkg"))) == ("2", 1)
-
-
-@pytest.mark.parametrize(("named", "marked"), [((), ["agent"]), (("agent",), [])])
-def test_what_is_new_is_automatic_if_nobody_has_named_it(tmp_path, named, marked):
-    run = FakeDebian(installed="", status="")
-    Apt(run).install([_staged(tmp_path)], named)
-    assert [argv[-1] for argv in run.ran("apt-mark") if "auto" in argv] == marked
+    after = [pending] if status == "iF " else []
+    assert run.ran("dpkg") == ([command, *after] if installs else [])
+    if installs:
+        assert run.envs[run.calls.index(command)] == {"DEBIAN_FRONTEND": "noninteractive"}
 
 
 def test_only_what_is_not_so_yet_is_held_or_released():
@@ -203,7 +184,7 @@ def test_only_what_is_not_so_yet_is_held_or_released():
 def test_a_hold_is_put_back_also_after_a_failure(tmp_path, fails):
     run = FakeDebian(status="hi ")
     if fails:
-        run.fails.update(("apt-get", "install"))
+        run.fails.add("--install")
         with pytest.raises(CommandError):
             Apt(run).install([_staged(tmp_path)])
     else:
