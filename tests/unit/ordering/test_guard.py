@@ -242,7 +242,7 @@ def packaged(host, monkeypatch):
     )
     monkeypatch.setattr(factory, "active_slot", lambda host: host.slot)
     # Whoever gets as far as this removes it.
-    monkeypatch.setattr(Guard, "transact", lambda guard, work, reason: work())
+    monkeypatch.setattr(Guard, "transact", lambda guard, work, reason, **_: work())
     return host
 
 
