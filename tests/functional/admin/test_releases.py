@@ -31,6 +31,8 @@ def test_everything_that_a_release_has_stored_is_read(release, tmp_path):
     before = releases.unpack(release, tmp_path)
     # It also had which minions had returned a job; nobody reads that any more.
     before["published"] = [jid for jid, *_ in before["published"]]
+    # Nobody knows whether it has noted each end of a job, so none of its jobs goes out again.
+    before["again"][2] = []
     assert _missing(_listed(before), _listed(releases.read(tmp_path))) == []
 
 
