@@ -52,7 +52,7 @@ def at_its_time(schedule: Any, name: str, at: datetime.datetime) -> Iterator[Non
     """Let Salt see only this job inside this context, as one that is due *at* that time."""
     job = schedule._get_schedule()[name]
     # It is late enough, so no splay delays it. Without the key, Salt takes the global one.
-    had = {key: job[key] for key in ("splay",) if key in job}
+    had = {"splay": job["splay"]} if "splay" in job else {}
     job |= {"_next_fire_time": at, "_run": True, "_splay": None, "splay": 0}
     try:
         with only(schedule, name.__eq__):

@@ -89,8 +89,7 @@ def _check(context: Context, update: Update) -> Update:
         # A hook of apt may change that, but we install with dpkg alone.
         raise SafeUpdateError(
             f"The file system of {room.PROGRAMS} is read-only. Mount it with "
-            "'mount -o remount,rw', and request the update again, or have a hook of apt do that "
-            "('DPkg::Pre-Invoke')"
+            "'mount -o remount,rw', and request the update again, or use 'pkg.latest' in a state"
         )
     update = _before(context, installer, update)
     if update.phase.final:
