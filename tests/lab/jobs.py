@@ -192,11 +192,11 @@ class Timetable:
         scene = self._scene
         assert scene.returned(self._moved, 60)["return"]["result"]
         wanted = {**dict.fromkeys(self._once, 1), "started": 2}
-        scene.master.wait(
-            lambda: self._once <= set(scene.traces()),
-            180,
-            "all of the table",
-        )
+        try:
+            scene.master.wait(lambda: self._once <= set(scene.traces()), 180, "all of the table")
+        except ToolError:
+            missed = sorted(self._once - set(scene.traces()))
+            raise AssertionError(f"since {self.begin}, these never ran: {missed}") from None
         found = Counter(scene.traces())
         del found["internal"], found["limited"]
         assert found == wanted

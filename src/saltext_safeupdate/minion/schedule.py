@@ -27,6 +27,8 @@ log = logging.getLogger(__name__)
 _HELD: Fact[float] = Fact("schedule_held", float)
 # Seconds for which a job that was due while jobs were held still runs afterwards.
 _LATE = 3600.0
+# For so long after a hold, Salt's checks may come too late for a job: others start meanwhile.
+_SETTLES = datetime.timedelta(seconds=60)
 
 
 class Scheduled:
@@ -43,7 +45,10 @@ class Scheduled:
         runs: StateRuns,
         store: Store,
         complaints: Complaints,
+        *,
+        now: Callable[[], datetime.datetime] = datetime.datetime.now,
     ) -> None:
+        self._now = now
         self._admission = admission
         self._succession = succession
         self._runs = runs
@@ -54,6 +59,9 @@ class Scheduled:
         # Since when jobs are held, also before this minion began; None: they are not.
         self._held_at: datetime.datetime | None = None
         self._has_asked = False
+        # Since when a fixed time that has passed without a start is to be caught up, and how long.
+        self._owed: datetime.datetime | None = None
+        self._settled = datetime.datetime.min
         # When Salt has last checked all jobs, and each that was due could start.
         self._checked: datetime.datetime | None = None
         self._is_denied = False
@@ -74,7 +82,7 @@ class Scheduled:
         if holding or self._succession.is_on_trial:
             with scheduled_times.only(schedule, scheduled_times.is_of_salt):
                 return self._look(original, schedule, *args, **kwargs)
-        now = datetime.datetime.now()
+        now = self._now()
         started = self._look(original, schedule, *(args or (now,)), **kwargs)
         if not self._is_denied:
             self._checked = now
@@ -95,7 +103,7 @@ class Scheduled:
             return
         # Jobs that became due between the last check and this one are held as well; what was due
         # before has begun, and the next minion cannot know that.
-        unknown = datetime.datetime.now() - 2 * scheduled_times.interval(opts)
+        unknown = self._now() - 2 * scheduled_times.interval(opts)
         self._held_at = self._checked or unknown
         if not any(True for _ in scheduled_times.of_fixed_time(opts)):
             return
@@ -124,13 +132,18 @@ class Scheduled:
         return since
 
     def _catch_up(self, original: Callable[..., Any], schedule: Any) -> None:
-        """Start once each job whose fixed time has passed while jobs were held."""
-        since, now = self._since(), datetime.datetime.now()
+        """Start once each job whose fixed time has passed while jobs were held, or soon after."""
+        now, held = self._now(), self._since()
+        if held is not None:
+            self._owed, self._settled = held, now + _SETTLES
+        since, opts = self._owed, schedule.opts
         if since is None:
             return
-        opts = schedule.opts
+        # What is due after that still starts at Salt's own next check.
+        until = now - scheduled_times.interval(opts)
+        self._owed = until if now < self._settled else None
         for name, job in list(scheduled_times.of_fixed_time(opts)):
-            at = scheduled_times.last_of(job, opts, now)
+            at = scheduled_times.last_start(job, opts, until)
             if at is None or at <= since or scheduled_times.has_run(job, at):
                 continue
             if (now - at).total_seconds() > _LATE:

@@ -119,6 +119,18 @@ def last_of(
     return max((at for at in of(named, opts) if at <= now), default=None)
 
 
+def last_start(
+    job: Mapping[str, Any], opts: Mapping[str, Any], until: datetime.datetime
+) -> datetime.datetime | None:
+    """Return when a job last had to start, until then: at its time, or when its splay has ended."""
+    if _is_put_off(job, opts, until):
+        return None
+    drawn = job.get("_splay")
+    ends = drawn.replace(tzinfo=None) if isinstance(drawn, datetime.datetime) else None
+    found = (last_of(job, opts, until), ends)
+    return max((at for at in found if at is not None and at <= until), default=None)
+
+
 def bring_forward(opts: Mapping[str, Any], now: datetime.datetime) -> bool:
     """
     Make jobs start at the next check that a ``splay`` has delayed from a time which has passed.

@@ -276,12 +276,24 @@ def test_no_other_job_starts_then(told, monkeypatch):
 # -- due while no job may start ------------------------------------------------
 
 
+class Clock:
+    """The time of the host, and what starts of jobs have added to it."""
+
+    def __init__(self):
+        self.now = datetime.timedelta()
+
+    def __call__(self):
+        return datetime.datetime.now() + self.now
+
+
 class Hooked(Ran):
     """Salt's own schedule, with ours in the place of what looks at it and of what runs a job."""
 
+    takes = datetime.timedelta()
+
     def eval(self, now=None):
         look = salt.utils.schedule.Schedule.eval
-        return self.ours.evaluate(lambda schedule, now=None: look(schedule, now), self, now)
+        return self.ours.evaluate(look, self, *(() if now is None else (now,)))
 
     def _run_job(self, func, data, jid=None):
         self.ours.run(self._note, self, func, data)
@@ -289,6 +301,7 @@ class Hooked(Ran):
     def _note(self, _, func, data):
         self.started = data
         self.ran.append(data["name"])
+        self.clock.now += self.takes
 
 
 @pytest.fixture
@@ -301,8 +314,9 @@ def begin(world):
         made = Hooked(opts, functions, utils=functions, standalone=True, new_instance=True)
         store = Store(world.settings.database)
         admission = Admission(world.settings, store, complain=lambda err: None)
-        runs = runs or no_runs()
-        made.ours = Scheduled(admission, succession or Single(), runs, store, Complaints())
+        made.clock = Clock()
+        others = (runs or no_runs(), store, Complaints())
+        made.ours = Scheduled(admission, succession or Single(), *others, now=made.clock)
         made.ran = []
         return made
 
@@ -385,6 +399,27 @@ def test_what_has_run_just_before_jobs_were_held_does_not_run_again_after_the_re
     # Salt itself starts what is due just now.
     again.eval(at + datetime.timedelta(minutes=1))
     assert again.ran == []
+
+
+@pytest.mark.parametrize("splay", [{}, {"splay": 3}, {"splay": 3000}], ids=str)
+def test_what_becomes_due_while_late_jobs_are_started_runs_once_too(world, begin, splay):
+    """The start of a job takes longer than Salt's own check looks back."""
+    begun = ago(0).replace(microsecond=0)
+    jobs = {f"late {number}": each for number, each in enumerate(due(minutes_ago(5)).values())}
+    for number in range(0, 16, 3):
+        soon = due(begun + datetime.timedelta(seconds=number))
+        jobs |= {f"{name} {number}": {**soon[name], **splay} for name in ("once", "when", "late")}
+    Store(world.settings.database).set_fact(_HELD, minutes_ago(10).timestamp())
+    schedule = begin(jobs)
+    schedule.takes = datetime.timedelta(seconds=1.5)
+    for _ in range(60):
+        schedule.eval()
+        schedule.clock.now += datetime.timedelta(seconds=0.7)
+    ran = Counter(schedule.ran)
+    # Salt delays what it has seen in time.
+    put_off = [name for name, job in jobs.items() if "_last_run" not in job]
+    assert ran == {name: 1 for name in jobs if name not in put_off}
+    assert not put_off or splay == {"splay": 3000}
 
 
 def _forget(jobs):
