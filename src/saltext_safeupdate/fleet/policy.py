@@ -296,7 +296,7 @@ def _reasons(
     if group.series and not version:
         yield (
             f"the newest version of {group.series} is not known: most of the minions that were "
-            "asked have to offer it"
+            "asked have to offer it; if only their upgrade steps bring it, name the exact version"
         )
     kept, because = kept_from_all(known.quarantined, version)
     if kept:

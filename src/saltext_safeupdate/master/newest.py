@@ -64,8 +64,8 @@ def exact(opts: Mapping[str, Any], wanted: Request, minions: Collection[str], as
     if not version:
         raise InputError(
             f"The newest version of {wanted.version} is not known: more than half of the "
-            f"{asked} minions that were asked have to name the same one. Nothing was started; name "
-            "the exact version."
+            f"{asked} minions that were asked have to name the same one, and they cannot name one "
+            "that only their upgrade steps bring. Nothing was started; name the exact version."
         )
     return replace(wanted, version=version)
 

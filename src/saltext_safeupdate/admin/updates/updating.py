@@ -12,7 +12,7 @@ from ... import factory
 from ...core.errors import CommandError, InputError, SafeUpdateError, version_text
 from ...core.host import locks
 from ...core.jobs import current
-from ...core.packages.choice import matches
+from ...core.packages.choice import is_series, matches
 from ...core.packages.manager import Offers
 from ...core.packages.request import File
 from ...core.prepare import resolution
@@ -321,6 +321,9 @@ def _request(host: Host, resolved: Resolved, reason: str) -> dict[str, Any]:
             "to": dict(resolved.targets),
             "comment": f"It is installed; {left}.",
         }
+    if _may_bring_newer(resolved):
+        # The supervisor finds the targets when these steps have run.
+        resolved = replace(resolved, targets={})
     jid = _jid(host)
     known = host.store.taken() if host.store.exists() else fence.Taken()
     numbered = resolved.with_serial(fence.of_person(jid, known))
@@ -331,6 +334,14 @@ def _request(host: Host, resolved: Resolved, reason: str) -> dict[str, Any]:
         asks = host.settings.transactional_reboot == "always"
         comment = _BY_BOOT.format(who=_WHO[asks])
     return {**status.described(record), "to": dict(resolved.targets), "comment": comment}
+
+
+def _may_bring_newer(resolved: Resolved) -> bool:
+    """Tell whether the newest version is meant, and steps run first that may have it offered."""
+    wanted = resolved.request
+    if wanted.back or wanted.source or not (wanted.version is None or is_series(wanted.version)):
+        return False
+    return any(step.endswith(BEFORE) for step in resolved.steps)
 
 
 def _needs_reboot(host: Host, resolved: Resolved) -> bool:

@@ -1,5 +1,7 @@
 """Upgrade steps of the master, as an administrator sees them."""
 
+import pathlib
+
 import pytest
 from salt.exceptions import SaltClientError
 
@@ -78,6 +80,31 @@ class TestBefore:
         assert (last.phase, last.request.version) == (Phase.REQUESTED, "3999.1")
         assert made.launched == 1
 
+    @pytest.mark.parametrize("wanted", [None, "3008"])
+    def test_what_names_no_version_is_resolved_then_as_well(self, made, repo, wanted):  # noqa: F811
+        """A newer one than is on offer now may come; an exact version is what it is."""
+        repo["has"] += [str(_program(repo["has"][0], "3008-repo.before"))]
+        assert updating.update(made, repo, wanted)["to"] == {}
+        assert made.store.latest().versions_to == {}
+        assert updating.plan(made, repo, wanted)["targets"]["salt"] == NEW
+
+    def test_an_exact_version_is_known_now(self, made, repo):  # noqa: F811
+        repo["has"] += [str(_program(repo["has"][0], "3008-repo.before"))]
+        assert updating.update(made, repo, NEW)["to"]["salt"] == NEW
+        assert made.store.latest().versions_to["salt"] == NEW
+
+    @pytest.mark.parametrize("wanted", ["3999", "3999.1"])
+    def test_a_rollout_and_a_series_are_the_same(self, made, repo, wanted):  # noqa: F811
+        told = rollout_requests.request(made, repo, N, wanted)
+        assert not told["refused"], told
+        assert made.store.latest().request.version == wanted
+
     def test_without_one_it_is_refused(self, made, asked):  # noqa: F811
         with pytest.raises(SafeUpdateError, match=r"\[target-unavailable\].*Nothing was changed"):
             updating.update(made, asked, "3999.1")
+
+
+def _program(beside, name):
+    path = pathlib.Path(beside).with_name(name)
+    path.write_text("#!/bin/sh")
+    return path

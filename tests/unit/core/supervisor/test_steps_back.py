@@ -108,6 +108,16 @@ class TestBefore:
         assert host.packages.versions == dict.fromkeys(OLD, "3008.3")
         assert host.last.phase is Phase.COMMITTED
 
+    def test_the_newest_of_a_series_is_the_one_that_it_brings(self, host):
+        host.steps("3008-repo.before")
+        host.ask("3008", resolved=False)
+        newer = {name: ["3008.3", *offers] for name, offers in host.packages.offers.items()}
+        host.packages.refresh = lambda: setattr(host.packages, "offers", newer)
+        host.supervise()
+        assert _names(host) == ["3008-repo.before"]
+        assert host.packages.versions == dict.fromkeys(OLD, "3008.3")
+        assert host.last.phase is Phase.COMMITTED
+
     def test_an_index_that_cannot_be_refreshed_is_the_known_one(self, host):
         host.steps("3007-repo.before")
         host.ask("3007.15", resolved=False)
