@@ -8,6 +8,8 @@ DEFERRED = "Deferred to the end of the run"
 KINDS = ("note", "install", "remove", "purge", "hold", "unhold")
 GONE = {"pkg.removed": [{"name": "salt-minion"}]}
 HERE = {"pkg.installed": [{"name": "salt-minion"}]}
+OWN = [{"name": "salt-minion"}]
+BY_VERSION = {"pkg.installed": [*OWN, {"version": "2"}]}
 AWAY = ("remove", "salt-minion")
 BACK = ("install", "salt-minion")
 BOTH = ("install", "salt-common", "salt-minion")
@@ -218,6 +220,24 @@ class TestAnUpdate:
         latest = {"pkg.latest": [{"name": "salt-minion"}]}
         run(minion, latest, {"pkg.held": [{"name": "salt-minion"}]})
         assert ended(minion) == ([BOTH, ("hold", "salt-minion")], "committed")
+
+    @pytest.mark.parametrize("update", [INSTALLATIONS["latest"][0], BY_VERSION])
+    def test_is_released_before_it_and_held_after_it(self, minion, update):
+        """The same run once more changes no package. Real package managers: in the lab."""
+        minion.database.update(locked=["salt-minion"])
+        states = [{"pkg.unheld": OWN}, update, {"pkg.held": OWN}]
+        released, updated, held = run(minion, *states)
+        assert minion.journal(*KINDS) == [
+            *(("note", "first"), ("unhold", "salt-minion"), ("note", "last")),
+            *(BOTH, ("hold", "salt-minion")),
+        ]
+        assert [each["result"] for each in (released, updated, held)] == [True, True, True]
+        assert updated["changes"]["salt-minion"] == {"old": "1", "new": "2"}
+        before = minion.record()
+        _, again, _ = run(minion, *states)
+        assert (again["result"], again["changes"]) == (True, {})
+        assert minion.record() == before
+        assert minion.database.load()["locked"] == ["salt-minion"]
 
     def test_what_finds_it_installed_changes_nothing(self, minion):
         latest = {"pkg.latest": [{"name": "salt-minion"}]}
