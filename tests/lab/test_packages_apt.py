@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from devtools.command import end, run
 from devtools.lab.container import Lab
 from devtools.lab.recipes import MINION_PACKAGES as OWN
 from tests.lab.managed import BINDS, Managed, Refused, kill_and_fix, served, versions
+from tests.support.waiting import wait_for
 
 OFFERS = ("salt-minion_3006.28", "salt-minion_3007.15", "salt-minion_3008.3")
 SOURCE = "/etc/apt/sources.list.d/lab.list"
@@ -244,6 +248,96 @@ def test_dependencies_come_along_and_nothing_else_goes(machine: Managed) -> None
     with pytest.raises(Refused, match=r"would remove dep-user\. Nothing was changed"):
         machine.files("download", {"dep-agent": "2-1"}, "/var/lib/dep-no")
     assert machine("installed", ["dep-user"]) == {"dep-user": "1"}
+
+
+# A proxy that knows one repository, which wants a name and a password.
+GATED = """\
+import functools, http.server, sys
+class Gated(http.server.SimpleHTTPRequestHandler):
+    def do_GET(self):
+        host = "http://gated.invalid/"
+        if not self.path.startswith(host):
+            return self.send_error(403)
+        if self.headers.get("Authorization") != "Basic bWU6c2VjcmV0":
+            return self.send_error(401)
+        self.path = self.path.removeprefix(host[:-1])
+        super().do_GET()
+gated = functools.partial(Gated, directory=sys.argv[1])
+http.server.ThreadingHTTPServer(("127.0.0.1", 8001), gated).serve_forever()
+"""
+INDEX = "cd $1; apt-ftparchive packages . >Packages; apt-ftparchive release . >/var/tmp/Release"
+GPG = ("gpg", "--batch", "--quiet", "--yes", "--passphrase", "")
+NEEDED = {
+    "key": "/etc/apt/keyrings/gated.gpg",
+    "proxy": "/etc/apt/apt.conf.d/99gated",
+    "credentials": "/etc/apt/auth.conf.d/gated.conf",
+}
+OTHERS = {
+    "key": "of somebody else",
+    "proxy": 'Acquire::http::Proxy "http://127.0.0.1:9";\n',
+    "credentials": "machine http://gated.invalid login me password expired\n",
+}
+
+
+@pytest.mark.parametrize("what", NEEDED)
+def test_what_it_takes_to_fetch_counts_at_the_position_only(
+    machine: Managed, tmp_path: Path, what: str
+) -> None:
+    """
+    What a deferred change needs is downloaded at its position; behind it nothing is asked.
+
+    ===========  ===================  ============================
+    what         gone before          changed, then gone behind it
+    ===========  ===================  ============================
+    key          (its index stays)    it is installed
+    proxy        cannot be fetched    it is installed
+    credentials  cannot be fetched    it is installed
+    ===========  ===================  ============================
+    """
+    name, container = f"gated-{what}", machine.container
+    _build(machine, name, "1")
+    source = "/etc/apt/sources.list.d/gated.list"
+    signed = f"deb [signed-by={NEEDED['key']}] http://gated.invalid/ ./\n"
+    container.write(source, signed)
+    container.write(NEEDED["proxy"], 'Acquire::http::Proxy "http://127.0.0.1:8001";\n')
+    login = "machine http://gated.invalid login me password secret\n"
+    container.write(NEEDED["credentials"], login)
+    machine.run("mkdir", "-p", "/etc/apt/keyrings")
+    machine.run("sh", "-c", INDEX, "sh", SMALL)
+    key, index = (str(container.path(each)) for each in (NEEDED["key"], "/var/tmp/Release"))
+    for argv in (
+        ("--quick-generate-key", "lab@example.invalid", "default", "default", "never"),
+        ("--output", key, "--export"),
+        ("--output", str(container.path(f"{SMALL}/InRelease")), "--clearsign", index),
+    ):
+        run([*GPG, "--homedir", str(tmp_path), *argv], timeout=60)
+    run(["gpgconf", "--homedir", str(tmp_path), "--kill", "gpg-agent"], timeout=60)
+    refresh = ("apt-get", "update", "-o", f"Dir::Etc::sourcelist={source}", *_ONLY_THAT)
+    refresh += ("--error-on=any",)
+    server = container.host_popen([sys.executable, "-c", GATED, str(container.path(SMALL))])
+    try:
+        probe = "import socket; socket.create_connection(('127.0.0.1', 8001)).close()"
+        wait_for(lambda: machine.run("python3", "-c", probe, check=False).ok, "the proxy")
+        machine.run(*refresh)
+        path, kept = NEEDED[what], container.read(NEEDED[what]) if what != "key" else None
+        if kept is not None:
+            machine.run("rm", path)
+            with pytest.raises(Refused, match="Failed to fetch"):
+                machine.files("download", {name: "1"}, f"/var/lib/{name}-none")
+            container.write(path, kept)
+        files = machine.files("download", {name: "1"}, f"/var/lib/{name}")
+        for text in (OTHERS[what], None):
+            if text is None:
+                machine.run("rm", path)
+            else:
+                container.write(path, text)
+            assert not machine.run(*refresh, check=False).ok
+        machine("install", files)
+        assert machine("installed", [name]) == {name: "1"}
+        _clean(machine, name)
+    finally:
+        end(server)
+        machine.run("rm", "-rf", source, *NEEDED.values())
 
 
 def test_a_copy_from_the_cache_has_to_be_whole(machine: Managed) -> None:
