@@ -236,7 +236,7 @@ def test_every_signature_can_be_sent_to_another_process(kind, name, function):
     assert salt.payload.loads(salt.payload.dumps(plain))["args"] == list(plain["args"])
 
 
-# Those of the master, in states/orch and states/reactor, are run by tests with a real one.
+# Those of the master, in states/orch, are run by tests with a real one.
 SLS = [
     path
     for path in sorted((REPO / "states").rglob("*.sls"))

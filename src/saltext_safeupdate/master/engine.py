@@ -17,7 +17,7 @@ from ..core.errors import InputError, LockUnavailableError, RecordError
 from ..core.host import processes
 from ..core.host.locks import Lock
 from . import account as accounts
-from . import follower, hooks, questions, rollouts
+from . import follower, hooks, questions, rollouts, stocktaking
 from .account import Account, path_of
 from .calls import Call, Calls
 from .gatekeeper import Gatekeeper
@@ -160,6 +160,7 @@ def _rollouts(opts: Mapping[str, Any], owner: str, asking: Questions, desk: Desk
         lambda tag, data: bus.fire_event(data, tag),
         owner,
         gates=Gatekeeper(opts),
+        forget=lambda: stocktaking.forget(opts, None, deleted=True),
     )
     desk.orders |= dict.fromkeys(rollouts.ORDERS, made.take)
     return made

@@ -99,12 +99,14 @@ class Rollouts:
         owner: str,
         *,
         gates: Gatekeeper,
+        forget: Callable[[], list[str]] = list,
         clock: Callable[[], float] = time.time,
         since_boot: Callable[[], float] = processes.since_boot,
     ) -> None:
         self._store = store
         self._doing = Doing(asking, tell, gates)
         self._owner = owner
+        self._forget = forget
         self._clock = clock
         self._since_boot = since_boot
         self._driven: dict[str, _Driven] = {}
@@ -165,13 +167,18 @@ class Rollouts:
                 self._driven[name] = _Driven(rollout.taken_up(found, self._clock()))
 
     def _tidy(self) -> None:
-        try:
-            gone = self._store.tidy(self._clock())
-        except (SafeUpdateError, SaltException, OSError) as err:
-            log.warning("safeupdate: rollouts that are long over were not removed: %s", err)
-            return
-        if gone:
-            log.info("safeupdate: removed rollouts that are long over: %s", ", ".join(gone))
+        work: dict[str, Callable[[], list[str]]] = {
+            "rollouts that are long over": lambda: self._store.tidy(self._clock()),
+            "data about minions whose keys are not accepted any more": self._forget,
+        }
+        for what, remove in work.items():
+            try:
+                gone = remove()
+            except (SafeUpdateError, SaltException, OSError) as err:
+                log.warning("safeupdate: %s were not removed: %s", what, err)
+                continue
+            if gone:
+                log.info("safeupdate: removed %s: %s", what, ", ".join(gone))
 
     def _save(self, driven: _Driven) -> None:
         """Store a rollout. If that fails, it is read again before anything else."""

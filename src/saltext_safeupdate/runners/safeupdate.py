@@ -952,8 +952,8 @@ def forget(minion=None, deleted=False):
         The ID of a minion.
 
     deleted
-        Whether to drop all data about minions without an accepted key. The reactor
-        ``safeupdate_forget.sls`` does that when a key is deleted. Defaults to ``False``.
+        Whether to drop all data about minions without an accepted key. The master's engine does
+        that once a day. Defaults to ``False``.
 
     :raises CommandExecutionError: if not exactly one of them is given, or nothing is known of the
         minion.

@@ -138,6 +138,7 @@ class Master:
         self.published, self.told, self.after_store = [], [], None
         # What gates say, by name, and who was asked.
         self.gates, self.asked_gates = {}, []
+        self.forget = list
         # A day takes ten thousand looks into the account; to open it takes longer than to look.
         kept.begin()
         self.start()
@@ -157,10 +158,14 @@ class Master:
             lambda tag, data: self.told.append((tag, data)),
             rollouts.owner_of(self.account, self.opts["id"]),
             gates=Gatekeeper(self.opts, run=self._gate, beside=lambda work: work()),
+            forget=self._forget_deleted,
             clock=self._clock,
             since_boot=self._clock,
         )
         self.desk.orders |= dict.fromkeys(rollouts.ORDERS, self.driving.take)
+
+    def _forget_deleted(self):
+        return self.forget()
 
     def _gate(self, argv, *, timeout, **_):
         """Answer as the program of a gate does."""

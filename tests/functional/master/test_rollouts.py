@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from saltext_safeupdate.admin.errors import RefusedError
-from saltext_safeupdate.core.errors import CacheError, InputError, SafeUpdateError
+from saltext_safeupdate.core.errors import CacheError, InputError, RecordError, SafeUpdateError
 from saltext_safeupdate.fleet.rollout import Mode, Step, begin
 from saltext_safeupdate.master import account as accounts
 from saltext_safeupdate.master import engine, orders, planning, progress, rollouts
@@ -325,10 +325,16 @@ def test_what_is_long_over_is_removed_once_a_day(master, fleet, monkeypatch):
         master.tick()
     assert store.rollouts() == store.plans() == [paused, "today"]
     looks = []
-    monkeypatch.setattr(Store, "tidy", lambda *_: looks.append(1) or [])
+    monkeypatch.setattr(Store, "tidy", lambda *_: looks.append("rollouts") or [])
+
+    def forget():
+        looks.append("minions")
+        raise RecordError("There is no accepted key at all.")
+
+    master.forget = forget
     for _ in range(48):
         master.tick(3600.0)
-    assert len(looks) == 2
+    assert looks == ["rollouts", "minions"] * 2
     assert master.order(rollouts.RESUME, paused)["mode"] == "running"
 
 
