@@ -161,6 +161,12 @@ def test_what_is_to_run_in_the_next_minion_does_so_also_after_a_handover(
     assert one[2] != two[2]
 
 
+def patch_day(command: str) -> str:
+    latest = "pkg.latest:\n    - name: salt-minion\n    - refresh: True"
+    boot = f"cmd.run:\n    - name: echo boot >> {WORK}.boots; {command}"
+    return work("one") + state("minion", latest) + state("boot", boot) + work("two")
+
+
 @pytest.mark.parametrize(
     "command", ["systemctl reboot", pytest.param("shutdown -r +1", marks=pytest.mark.soak)]
 )
@@ -173,9 +179,7 @@ def test_a_run_that_reboots_by_itself_changes_the_own_packages(
     systemd starts nothing new while the host goes down, so the own packages come after the boot.
     """
     scene = begin(HandoverScene(lab, site, version)).up()
-    latest = "pkg.latest:\n    - name: salt-minion\n    - refresh: True"
-    boot = f"cmd.run:\n    - name: echo boot >> {WORK}.boots; {command}"
-    scene.sls("patch", work("one") + state("minion", latest) + state("boot", boot) + work("two"))
+    scene.sls("patch", patch_day(command))
     jid = scene.publish("state.apply", "patch")
     scene.container.come_back(timeout=240)
     judged(scene, jid, "one two")
@@ -184,4 +188,40 @@ def test_a_run_that_reboots_by_itself_changes_the_own_packages(
     assert scene.wait_end()["phase"] == "committed"
     assert scene.container.read(f"{WORK}.boots").split() == ["boot"], "it reboots once"
     assert scene.answers() == scene.version() == other(version)
+    assert scene.leftovers() == []
+
+
+@pytest.mark.parametrize("way", ["schedule", pytest.param("salt-call", marks=pytest.mark.soak)])
+def test_a_run_that_cannot_continue_leaves_the_own_packages_to_the_boot(
+    lab: Lab, site: Path, version: str, way: str, begin: Callable[[Any], Any]
+) -> None:
+    """
+    A run that cannot continue after the boot: what it had taken is installed then, without it.
+
+    The engine of the minion begins the update.
+    """
+    scene = begin(HandoverScene(lab, site, version)).up()
+    # Behind the position nothing is on offer any more.
+    gone = "cmd.run:\n    - name: rm -rf /etc/apt/sources.list.d /var/lib/apt/lists"
+    patch = patch_day("systemctl reboot") + state("gone", gone)
+    scene.sls("patch", patch)
+    call = [scene.call_program, "--log-level", "quiet", "state.apply", "patch"]
+    process = None
+    if way == "schedule":
+        words = ("function=state.apply", "job_args=['patch']", "hours=99")
+        assert scene.call("schedule.add", "patch", *words)["result"]
+        scene.publish("schedule.run_job", "patch", force=True)
+    else:
+        process = scene.container.popen(call)
+    boots = f"{WORK}.boots"
+    scene.master.wait(lambda: not scene.container.is_up or scene.container.exists(boots), 90, boots)
+    scene.container.come_back(timeout=240)
+    if process is not None:
+        print(process.communicate(timeout=60)[0])
+    record = scene.wait_end()
+    assert record["phase"] == "committed", record
+    assert scene.version() == other(version)
+    assert scene.container.read(f"{WORK}.boots").split() == ["boot"], "it reboots once"
+    scene.wait_alone()
+    assert scene.answers() == other(version)
     assert scene.leftovers() == []

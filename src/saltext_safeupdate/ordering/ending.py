@@ -19,7 +19,6 @@ from .chunks import join_comments
 from .runs import Level, Pending, Run
 
 if TYPE_CHECKING:
-    from .guard import Guard
     from .of_packages import OfPackages
 
 log = logging.getLogger(__name__)
@@ -29,6 +28,11 @@ _DOWN_TIMEOUT = 600.0
 _GOES_DOWN = (
     "The system goes down, so nothing was changed, and {why}. Run this again after the boot, "
     "without a reboot. A job that a master publishes continues by itself."
+)
+_LEFT = (
+    "The system goes down, so nothing was changed yet: the minion updates itself to exactly this "
+    "after the boot. 'safeupdate.status' shows its result. The next run does whatever else this "
+    "state asks for."
 )
 
 
@@ -66,37 +70,54 @@ class Ending:
 
         guard, following = self._packages().guard, self._packages().following
         try:
-            _leave_to_next_boot(run, guard)
-            refusal = following.refusal(run.pending)
-            if refusal:
-                raise CommandExecutionError(refusal)
-            try:
-                real = guard.transact(
-                    work,
-                    f"state run: {', '.join(names)}",
-                    results.failures,
-                    again=sorted(following.again(run.pending)),
-                    anew=any(request is not None and request.again for request in requests),
-                )
-            except (CommandExecutionError, SafeUpdateError):
-                # The host may have begun to go down meanwhile.
-                _leave_to_next_boot(run, guard)
-                raise
+            real = self._leave_to_next_boot(run)
+            if real is None:
+                _refuse(following.refusal(run.pending))
+                try:
+                    real = guard.transact(
+                        work,
+                        f"state run: {', '.join(names)}",
+                        results.failures,
+                        again=sorted(following.again(run.pending)),
+                        anew=any(request is not None and request.again for request in requests),
+                    )
+                except (CommandExecutionError, SafeUpdateError):
+                    # The host may have begun to go down meanwhile.
+                    real = self._leave_to_next_boot(run)
+                    if real is None:
+                        raise
         except (CommandExecutionError, SafeUpdateError) as err:
-            real = [
-                {
-                    **results.blank(entry.state, entry.low, datetime.datetime.now()),
-                    "result": False,
-                    "comment": str(err),
-                }
-                for entry in run.pending
-            ]
+            real = [_ended(entry, False, str(err)) for entry in run.pending]
         for entry, result in zip(run.pending, real, strict=True):
             results.settle(entry, result, guard.warning)
             entry.settled = True
             if _has_failed(entry):
                 results.tell_reacted(entry)
             results.report(entry, outermost)
+
+    def _leave_to_next_boot(self, run: Run) -> list[Any] | None:
+        """
+        Leave it to the next boot if the host goes down: systemd starts no supervisor any more.
+
+        The run is suspended. If it cannot continue after a boot, a request for an update stays;
+        return the results then. Return None if the host does not go down. Raise
+        CommandExecutionError if nothing of this is possible.
+        """
+        guard = self._packages().guard
+        if not guard.host_goes_down():
+            return None
+        why = _suspend(run)
+        _refuse(self._packages().following.refusal(run.pending))
+        try:
+            guard.leave_to_next_boot(run.pending)
+        except CommandExecutionError as err:
+            raise CommandExecutionError(_GOES_DOWN.format(why=f"{why} ({err})")) from err
+        return [
+            _ended(entry, None, _LEFT)
+            if entry.secured is not None
+            else _ended(entry, False, _GOES_DOWN.format(why=why))
+            for entry in run.pending
+        ]
 
     def _call_again(self, run: Run, entry: Pending) -> Any:
         run.memo, run.secured = entry.memo, entry.secured
@@ -122,22 +143,27 @@ class Ending:
                 ret.update(result=False, comment=join_comments(ret.get("comment"), err))
 
 
-def _leave_to_next_boot(run: Run, guard: Guard) -> None:
-    """
-    Suspend the run until the boot if the host goes down: systemd starts no supervisor any more.
-
-    Raise CommandExecutionError if the run cannot continue then.
-    """
-    if not guard.host_goes_down():
-        return
+def _suspend(run: Run) -> str:
+    """Suspend the run until the boot; return why it cannot continue then."""
     job, opts = current.get(), run.pending[0].state.opts
     threads = not opts.get("multiprocessing", True)
     if run.suspend is None or job is None or not job.may_go_back or threads:
-        raise CommandExecutionError(_GOES_DOWN.format(why="this run cannot continue after a boot"))
+        return "this run cannot continue after a boot"
     try:
         run.suspend(processes.identity(1), _DOWN_TIMEOUT, lambda: None)
     except SafeUpdateError as err:
-        raise CommandExecutionError(_GOES_DOWN.format(why=err)) from err
+        return str(err)
+    return ""
+
+
+def _refuse(why: str) -> None:
+    if why:
+        raise CommandExecutionError(why)
+
+
+def _ended(entry: Pending, result: bool | None, comment: str) -> dict[str, Any]:
+    blank = results.blank(entry.state, entry.low, datetime.datetime.now())
+    return {**blank, "result": result, "comment": comment}
 
 
 def abort(run: Run, level: Level) -> None:

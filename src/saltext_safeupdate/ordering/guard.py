@@ -255,6 +255,15 @@ class Guard:
     def host_goes_down(self) -> bool:
         return self._host.services.goes_down()
 
+    def leave_to_next_boot(self, pending: Sequence[runs.Pending]) -> None:
+        """Have the next boot begin what is deferred; its errors become Salt's."""
+        from . import next_boot
+
+        try:
+            next_boot.leave(self._host, pending, _jid())
+        except (SafeUpdateError, OSError) as err:
+            raise CommandExecutionError(str(err)) from err
+
     def _service(
         self, fun: str, original: Callable[..., Any], args: Any, kwargs: dict[str, Any]
     ) -> Any:

@@ -8,6 +8,9 @@ import sys
 
 import pytest
 
+from saltext_safeupdate import factory
+from saltext_safeupdate.core.host.service import ServiceState
+
 LATEST = {"pkg.latest": [{"name": "salt-minion"}]}
 _LATER = """
 import json
@@ -113,3 +116,42 @@ def test_a_run_that_is_aborted_leaves_no_files(minion):
     )
     assert "aborted" in results["minion"]["comment"]
     assert not list((minion.path / "state").glob("deferred *"))
+
+
+@pytest.mark.parametrize(("enabled", "armed"), [("enabled", 0), ("disabled", 1)])
+def test_a_host_that_goes_down_leaves_it_to_the_boot(minion, monkeypatch, enabled, armed):
+    """
+    This run cannot continue after the boot: no master has published it.
+
+    The engine begins the update then. A watchdog does if no minion starts with the host.
+    """
+    armings = []
+    later_ = {"minion": LATEST, "later": later(minion, OFFERS["gone"])}
+    with monkeypatch.context() as down:
+        down.setattr(minion.services, "goes_down", lambda: True)
+        down.setattr(minion.services, "arm", lambda *args: armings.append(args))
+        state = ServiceState("deactivating", enabled, 0)
+        down.setattr(minion.services, "state", lambda unit: state)
+        results = minion.apply(later_)
+    assert len(armings) == armed
+    assert minion.record().ran_before is (not armed)
+    assert results["minion"]["result"] is None
+    assert results["minion"]["changes"] == {}
+    assert "after the boot" in results["minion"]["comment"]
+    assert minion.record().phase.value == "requested"
+    minion.end_job()
+    factory.launch(minion.host)
+    minion.end_job()
+    assert minion.record().phase.value == "committed", minion.record().reason
+    assert minion.database.installed["salt-minion"] == "2"
+
+
+GONE = {"pkg.removed": [{"name": "plugin"}, {"name": "salt-minion"}]}
+
+
+def test_only_packages_to_install_are_left_to_the_boot(minion, monkeypatch):
+    monkeypatch.setattr(minion.services, "goes_down", lambda: True)
+    results = minion.apply({"gone": GONE, "minion": LATEST})
+    assert [results[name]["result"] for name in ("gone", "minion")] == [False, False]
+    assert "Run this again after the boot" in results["minion"]["comment"]
+    assert minion.record() is None

@@ -317,7 +317,12 @@ class Systemd:
         self._run(("systemctl", "enable", "--no-reload", *both), timeout=_TIMEOUT)
         if known:
             self._run(("systemctl", "daemon-reload"), timeout=_TIMEOUT)
-        self._run(("systemctl", "--no-block", "start", both[1]), timeout=_TIMEOUT)
+        try:
+            self._run(("systemctl", "--no-block", "start", both[1]), timeout=_TIMEOUT)
+        except CommandError:
+            # The next boot starts it.
+            if not self.goes_down():
+                raise
 
     def watchdog(self, name: str) -> str:
         try:

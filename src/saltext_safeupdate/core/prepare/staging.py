@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from ..errors import SafeUpdateError, VerificationError
@@ -74,6 +74,17 @@ class Staging:
         self._installer.verify(fresh)
         self._store.set_fact(self._fact, Staged(targets=dict(targets), files=rows(fresh)))
         return fresh
+
+    def keep(self, targets: Mapping[str, str], downloaded: Iterable[File]) -> None:
+        """Stage what lies elsewhere in the state directory, by moving it."""
+        self.drop()
+        os.makedirs(self._directory, mode=0o700)
+        moved = []
+        for file in downloaded:
+            path = os.path.join(self._directory, os.path.basename(file.path))
+            os.replace(file.path, path)
+            moved.append(file._replace(path=path))
+        self._store.set_fact(self._fact, Staged(targets=dict(targets), files=rows(moved)))
 
     def drop_altered(self, targets: Mapping[str, str]) -> str:
         """Remove what is staged for them if it was altered; return how, or nothing. Idempotent."""

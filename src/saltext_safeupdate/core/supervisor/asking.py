@@ -108,7 +108,13 @@ def _start_supervisor(by: Initiator, update: Update) -> None:
 
 
 def update(
-    by: Initiator, wanted: Resolved, *, jid: str = "", reason: str = "", once: bool = False
+    by: Initiator,
+    wanted: Resolved,
+    *,
+    jid: str = "",
+    reason: str = "",
+    once: bool = False,
+    at_boot: bool = False,
 ) -> Update:
     """
     Request an update from the supervisor; return its record.
@@ -116,7 +122,7 @@ def update(
     Repeating the same request returns the same update. A different one replaces an update that
     has not begun to install. Requests of a master are numbered: an older one is refused. *once*
     says that all requests with one number are the same. A job may make different requests with one
-    number.
+    number. *at_boot*: the host goes down, and the next boot starts the supervisor.
     """
     number = wanted.request.serial
     lock = by.writing()
@@ -142,10 +148,22 @@ def update(
                 staged=Staged(files=wanted.files),
                 owed=None if last is None or last.phase.final else debt(last),
             )
+            if at_boot:
+                record = _at_boot(by, record)
             record = by.store.save(record, *_superseded(by, last), number=number, again=not once)
     finally:
         lock.close()
-    by.have_supervised(record)
+    if not at_boot:
+        by.have_supervised(record)
+    return record
+
+
+def _at_boot(by: Initiator, record: Update) -> Update:
+    """Return the record with the service as the boot has it; without it, have a watchdog begin."""
+    starts = {"enabled": "active", "disabled": "inactive"}.get(record.unit["enabled"])
+    record = replace(record, unit={**record.unit, "active": starts or record.unit["active"]})
+    if not record.ran_before:
+        by.arm({})
     return record
 
 

@@ -339,6 +339,17 @@ class TestWatchdog:
         systemd.arm(self.NAME, ["/bin/false"])
         assert run.calls[2:] == [self.ENABLE, RELOAD, self.START]
 
+    def test_on_a_host_that_goes_down_the_boot_starts_it(self, tmp_path):
+        systemd, run = self._made(tmp_path)
+        run.answers[self.START] = (1, "", "Transaction is destructive")
+        run.answers[("systemctl", "is-system-running")] = (1, "running\n", "")
+        jobs = ("systemctl", "list-jobs", "--no-legend")
+        run.answers[jobs] = OK
+        with pytest.raises(CommandError, match="destructive"):
+            systemd.arm(self.NAME, ["/bin/true"])
+        run.answers[jobs] = (0, "123 reboot.target start waiting\n", "")
+        systemd.arm(self.NAME, ["/bin/true"])
+
     def test_what_defines_it(self, tmp_path):
         systemd, _ = self._made(tmp_path)
         assert systemd.watchdog(self.NAME) == ""

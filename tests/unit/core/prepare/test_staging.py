@@ -31,6 +31,16 @@ def test_it_is_fetched_once(staging, packages):
     assert pathlib.Path(first[0].path).parent.stat().st_mode & 0o777 == 0o700
 
 
+def test_what_was_downloaded_elsewhere_is_not_fetched_again(staging, packages, tmp_path):
+    place = tmp_path / "state" / "elsewhere"
+    place.mkdir()
+    files = packages.download(TARGETS, str(place))
+    staging.keep(TARGETS, files)
+    packages.download = lambda *args: pytest.fail("fetched")
+    assert [file.sha256 for file in staging.stage(TARGETS)] == [file.sha256 for file in files]
+    assert list(place.iterdir()) == []
+
+
 def test_another_version_takes_its_place(staging):
     old = staging.stage(TARGETS)
     new = staging.stage({"salt": "3"})
