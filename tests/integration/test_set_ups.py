@@ -623,7 +623,7 @@ def test_a_startup_state_that_takes_long_is_no_fault_of_the_minion(masters, begi
 def test_a_minion_that_starts_without_the_package_works_and_gets_its_engine(masters, begin):
     master = masters("UTC")
     minion = begin(SetUp(), master, safeupdate={"extension_restart": "manual"})
-    stand_ins = StandIns(str(minion.etc / "safeupdate.conf"))
+    stand_ins = StandIns(str(minion.etc / "safeupdate.conf"), str(minion.etc / "minion"))
     stand_ins.write()
     for option in ("executor_dirs", "engines_dirs"):
         minion.config[option] = [stand_ins.place(option)]

@@ -83,7 +83,7 @@ class Scene:
 
     def _set_up(self) -> dict[str, Any]:
         """Return what the state would write, so that it takes no restart."""
-        stand_ins = f"{self.config_dir}/minion.d/.safeupdate.d"
+        stand_ins = f"{self.config_dir}-safeupdate/minion"
         places = {"executor_dirs": "executor", "engines_dirs": "engines"}
         return {**SET_UP, **{key: [f"{stand_ins}/{name}"] for key, name in places.items()}}
 

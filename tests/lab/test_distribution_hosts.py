@@ -97,7 +97,7 @@ def test_a_minion_runs_while_its_package_comes_is_updated_and_goes(
     assert host.returned(long)["return"] == "done"
     refused = host.leave(check=False)
     assert not refused.ok
-    assert "/etc/salt/minion.d/safeupdate.conf" in refused.stdout + refused.stderr
+    assert "/etc/salt/minion.d/_safeupdate.conf" in refused.stdout + refused.stderr
     host.runs(__version__)
     host.changed("safeupdate.disabled")
     host.leave()

@@ -51,7 +51,7 @@ BUILD = f"python3 -m pip wheel --no-deps --no-build-isolation --wheel-dir {FILES
 INDEX = "/srv/index"
 # Where salt-pip installs to, what sets the master and the minion up, and a supervisor that runs.
 EXTRAS = f"{PREFIX}/extras-3.11"
-SET_UP, MINION_SET_UP = "/etc/salt/master.d/safeupdate.conf", "/etc/salt/minion.d/safeupdate.conf"
+SET_UP, MINION_SET_UP = "/etc/salt/master.d/_safeupdate.conf", "/etc/salt/minion.d/_safeupdate.conf"
 # The SLS of the set-up, next to a file of the administrator, and what the master has recorded.
 SLS, STEP = "/srv/salt/safeupdate", "/srv/salt/safeupdate/steps/3008-site"
 RECORDED = "/var/cache/salt/master/safeupdate"

@@ -112,14 +112,14 @@ def test_a_master_that_the_sls_sets_up(make_scene: Callable[..., JobScene]) -> N
         (state,) = scene.call("state.apply", "safeupdate.master", pillar=pillar).values()
         assert state["result"] is True
         assert bool(state["changes"]) is changed
-    written = scene.container.read("/etc/salt/master.d/safeupdate.conf")
+    written = scene.container.read("/etc/salt/master.d/_safeupdate.conf")
     assert yaml.safe_load(written) == {
         "engines": ["test", {"safeupdate_redeliver": {"window": 600}}],
         "peer_run": {".+": ["safeupdate.master_version"]},
     }
     scene.master.stop()
     (scene.master.dir / "master.d").mkdir()
-    (scene.master.dir / "master.d" / "safeupdate.conf").write_text(written)
+    (scene.master.dir / "master.d" / "_safeupdate.conf").write_text(written)
     scene.master.start()
     scene.answers()
     gap = Gap(scene)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -76,6 +77,7 @@ def test_what_is_set_up_is_taken_off_and_no_difference_is_left(
     grown = host.files() - before[0]
     assert host.units() != before[1]
     assert len(grown) > 10
+    _owned_by_a_run(host)
     pid = host.pid()
     gone = host.call("state.single", "safeupdate.disabled", name="x")
     assert state(gone, "x")["result"] is True, gone
@@ -87,6 +89,29 @@ def test_what_is_set_up_is_taken_off_and_no_difference_is_left(
     assert sorted(after[0] ^ before[0]) == []
     assert after[1] == before[1]
     print(f"{len(before[0])} files compared; {len(grown)} had come and are gone")
+
+
+def _owned_by_a_run(host: Host) -> None:
+    """A run that owns 'minion.d' leaves ours there, or it is said; then it is put back at once."""
+    place = host.master.files / "minion.d"
+    place.mkdir()
+    (place / "lab.conf").write_text(host.container.read("/etc/salt/minion.d/lab.conf"))
+    owned = {"source": "salt://minion.d", "clean": True}
+    call = functools.partial(host.call, "state.single", "file.recurse", "/etc/salt/minion.d")
+    pid, ours = host.pid(), "/etc/salt/minion.d/_safeupdate.conf"
+    assert state(call(exclude_pat="_*", **owned), "/etc/salt/minion.d")["result"] is True
+    assert host.container.exists(ours)
+    assert host.call("safeupdate.check") == []
+    assert state(call(**owned), "/etc/salt/minion.d")["changes"]
+    tag = f"salt/minion/{host.name}/safeupdate/set_up_removed"
+    host.master.wait(lambda: [e for e in host.master.events if e.tag == tag], 30, "the event")
+    assert not host.container.exists(ours)
+    assert [each["code"] for each in host.call("safeupdate.check")] == ["set-up-removed"]
+    settings = {"stable_interval": 2, "restart_jitter": 1}
+    made = host.call("state.single", "safeupdate.enabled", name="x", settings=settings)
+    assert state(made, "x")["result"] is True, made
+    assert host.call("safeupdate.check") == []
+    assert host.pid() == pid
 
 
 def test_an_update_may_be_asked_for_before_the_set_up_has_restarted_the_minion(

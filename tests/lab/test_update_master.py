@@ -96,7 +96,7 @@ class Host:
         (units / "asks-for-it.service").write_text(ASKS_FOR_IT)
         (upper / "srv/salt").mkdir(parents=True)
         self.container.write("/etc/salt/master.d/here.conf", json.dumps(MASTER))
-        stand_ins = "/etc/salt/minion.d/.safeupdate.d"
+        stand_ins = "/etc/salt-safeupdate/minion"
         places = {"executor_dirs": "executor", "engines_dirs": "engines"}
         mine = {
             **SET_UP,

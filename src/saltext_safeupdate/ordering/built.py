@@ -30,7 +30,9 @@ class Built:
         self._host = host
         self._settings = settings
         self._recording = Recording(settings, no_time)
-        self._ordering = Ordering(self._recording, Ending(self._packages, self._recording.call))
+        self._ordering = Ordering(
+            host, self._recording, Ending(self._packages, self._recording.call)
+        )
         calling = Calling(
             ordering=self._ordering,
             packages=self._packages,

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from ..patches import tell
-from . import ending, names, results, runs
+from ..this_host import Host
+from . import ending, names, results, runs, set_up_gone
 from .ending import Ending
 from .loaders import Handler
 from .recording import Recording
@@ -17,7 +18,8 @@ from .runs import Level, Run
 class Ordering:
     """Makes runs of what Salt calls, and ends them."""
 
-    def __init__(self, recording: Recording, end: Ending) -> None:
+    def __init__(self, host: Host, recording: Recording, end: Ending) -> None:
+        self._host = host
         self._recording = recording
         self._end = end
 
@@ -27,6 +29,7 @@ class Ordering:
         with runs.enter(owner) as (run, level):
             level.place = place
             if len(run.levels) == 1:
+                files = set_up_gone.stamp(self._host.opts)
                 run.recorded, resumed = self._recording.of_run()
                 run.plain, run.suspend = not resumed, self._recording.suspend
             ret = function()
@@ -35,6 +38,8 @@ class Ordering:
             except Exception as err:  # noqa: BLE001 (it is told)
                 tell("the end of a state run", err)
                 ending.fail(run, level, err)
+            if len(run.levels) == 1:
+                set_up_gone.look(self._host, files)
             return ret
 
     def _conclude(self, run: Run, level: Level, ret: Any) -> None:

@@ -151,7 +151,7 @@ def setup(window=300, config_file=None, test=False):
 
     config_file
         The file that gets the configuration. The master has to include it. Defaults to
-        ``safeupdate.conf`` in the directory that its ``default_include`` names.
+        ``_safeupdate.conf`` in the directory that its ``default_include`` names.
 
     test
         Whether to show only what would be changed. Defaults to ``False``.

@@ -68,9 +68,8 @@ def enabled(name, config_file=None, stop_guard=True, settings=None):
 
     config_file
         The file that gets the configuration. The minion has to include it. Defaults to
-        ``safeupdate.conf`` in the directory that ``default_include`` of this minion names, such as
-        ``/etc/salt/minion.d``. If the administrator has written a ``safeupdate.conf`` there, it
-        defaults to ``safeupdate-set-up.conf``.
+        ``_safeupdate.conf`` in the directory that ``default_include`` of this minion names, such as
+        ``/etc/salt/minion.d``, or to the file there that an earlier run has written.
 
     stop_guard
         Whether every stop of the service, by anyone, waits for running jobs. A restart hands the
@@ -217,7 +216,7 @@ def master_enabled(name, window=300, main_file=None, config_file=None):
 
     config_file
         The file that gets the configuration. The master has to include it. Defaults to
-        ``safeupdate.conf`` in the directory that its ``default_include`` names.
+        ``_safeupdate.conf`` in the directory that its ``default_include`` names.
     """
     from saltext_safeupdate.admin.setup import set_up
     from saltext_safeupdate.this_host import Host

@@ -48,12 +48,13 @@ def _tree(path):
 def test_no_difference_is_left(host):
     said = {"engines": ["a"], "id": "x", "safeupdate": host.opts["safeupdate"]}
     (host.path / "minion").write_text(salt.utils.yaml.safe_dump(said))
+    stand_ins = host.path.with_name(f"{host.path.name}-safeupdate") / "minion"
     before = _tree(host.path)
     results = host.apply(ENABLED, pillar={"safeupdate": {"attempts": 3}})
     assert results["it"]["result"] is True, results
     assert host.record().phase.value == "committed"
     assert set(_tree(host.path)) > set(before)
-    assert "attempts: 3" in (host.path / "minion.d" / "safeupdate.conf").read_text()
+    assert "attempts: 3" in (host.path / "minion.d" / "_safeupdate.conf").read_text()
     would = host.apply(DISABLED, test=True)["it"]
     assert would["result"] is None, would
     assert "would restart" in would["comment"]
@@ -64,8 +65,8 @@ def test_no_difference_is_left(host):
         set(done["changes"])
         == set(would["changes"])
         == {
-            str(host.path / "minion.d" / "safeupdate.conf"),
-            str(host.path / "minion.d" / ".safeupdate.d"),
+            str(host.path / "minion.d" / "_safeupdate.conf"),
+            str(stand_ins),
             str(host.path / "units" / "salt-minion.service.d" / "50-safeupdate-guard.conf"),
             str(host.path / "state"),
             str(host.path / "locks"),
@@ -73,6 +74,7 @@ def test_no_difference_is_left(host):
     )
     assert host.journal("minion restarts") == [("minion restarts",), ("minion restarts",)]
     assert _tree(host.path) == before
+    assert not stand_ins.parent.exists()
     # Nothing of what only looks makes anything.
     host.functions["safeupdate.status"]()
     assert host.functions["safeupdate.accepted"](["20260101000000000000"]) == {

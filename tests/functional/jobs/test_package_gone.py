@@ -2,23 +2,27 @@
 
 import importlib.util
 import json
+import shutil
 import time
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import salt.config
 import salt.loader
 import salt.minion
 import salt.utils.jid
 import salt.version
 from salt.exceptions import CommandExecutionError
 
+from saltext_safeupdate.admin.setup.set_up import SetUp
 from saltext_safeupdate.admin.setup.stand_ins import StandIns
 from saltext_safeupdate.core.generations.table import Generations
 from saltext_safeupdate.core.jobs.ledger import Ledger
 from saltext_safeupdate.core.record.store import Store
 from saltext_safeupdate.core.settings import of_minion
 from saltext_safeupdate.minion import publication, queues, unrecorded
+from saltext_safeupdate.this_host import Host
 from tests.support.forked import forked
 from tests.support.removable import Removable, in_a_new_process
 from tests.support.synced import synced
@@ -64,7 +68,7 @@ STAND_INS = {
 @pytest.fixture
 def site(tmp_path):
     """The package, the stand-ins beside a configuration, and the opts of the minion."""
-    stand_ins = StandIns(str(tmp_path / "safeupdate.conf"))
+    stand_ins = StandIns(str(tmp_path / "safeupdate.conf"), str(tmp_path / "minion"))
     stand_ins.write()
     names = {"state_dir": "state", "run_dir": "run", "registry_dir": "registry"}
     places = {name: str(tmp_path / place) for name, place in names.items()}
@@ -274,7 +278,7 @@ def test_the_engine_comes_by_itself_when_the_package_is_there_again(site, tmp_pa
 def test_a_real_minion_runs_its_jobs_while_pip_would_replace_the_package(tmp_path_factory):
     place = tmp_path_factory.mktemp("m")
     package = Removable(place / "site")
-    stand_ins = StandIns(str(place / "safeupdate.conf"))
+    stand_ins = StandIns(str(place / "safeupdate.conf"), str(place / "minion"))
     stand_ins.write()
     minion = Masterless(
         place,
@@ -304,3 +308,21 @@ def test_a_real_minion_runs_its_jobs_while_pip_would_replace_the_package(tmp_pat
         assert [job.state.value for job in ledger.find(gone)] == ["delivered"]
     finally:
         minion.kill()
+
+
+def test_a_copied_configuration_runs_jobs_without_the_package_and_the_first_one(site, tmp_path):
+    """As Uyuni moves a minion to its bundle: it copies ``minion.d`` and removes the rest."""
+    made = tmp_path / "etc" / "salt"
+    made.mkdir(parents=True)
+    opts = {**site.opts, "conf_file": str(made / "minion"), "module_executors": ["direct_call"]}
+    opts |= {"engines": [], "executor_dirs": [], "engines_dirs": []}
+    SetUp(Host(opts), None, False).carry_out()
+    copied = tmp_path / "etc" / "venv-salt-minion"
+    shutil.copytree(made, copied)
+    shutil.rmtree(made)
+    site.package.remove()
+    read = salt.config.minion_config(str(copied / "minion"), minion_id="minion")
+    assert read["module_executors"] == ["safeupdate", "direct_call"]
+    names = ("module_executors", "engines", "executor_dirs", "engines_dirs")
+    opts |= {name: read[name] for name in names}
+    assert in_a_new_process(site.package, lambda: _job(opts))[0] == "it runs"

@@ -277,7 +277,7 @@ def test_a_set_up_that_ended_half_way_is_completed(call, cachedir):
     _let(call("setup"))
     call("setup")
     (cachedir / "srv/safeupdate/init.sls").unlink()
-    (cachedir / "master.d/safeupdate.conf").unlink()
+    (cachedir / "master.d/_safeupdate.conf").unlink()
     done = call("setup")
     assert len(done["changes"]) == 2
     assert "Restart salt-master once" in done["comment"]

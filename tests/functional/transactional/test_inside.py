@@ -12,7 +12,7 @@ from .host import NEW
 from .test_salt import FILE, chunk
 
 SETUP = "safeupdate:\n  safeupdate.enabled: []\n"
-CONF = "/etc/salt/minion.d/safeupdate.conf"
+CONF = "/etc/salt/minion.d/_safeupdate.conf"
 DROP_IN = "/etc/systemd/system/salt-minion.service.d/50-safeupdate-guard.conf"
 PROGRAM = "/var/lib/salt-safeupdate/stop_guard.sh"
 DOCUMENTED = ["transactional_update", "direct_call"]
@@ -80,7 +80,7 @@ def test_a_set_up_minion_works_afterwards(minion):
     # What the function sees is what is configured, nothing, and no option of a command line.
     assert chunk(found, "_|-of-a-module_|-")["changes"] == {"x.f": "None"}
     written = {"module_executors": ["safeupdate", "direct_call"], "engines": [{"safeupdate": {}}]}
-    stand_ins = "/etc/salt/minion.d/.safeupdate.d"
+    stand_ins = "/etc/salt-safeupdate/minion"
     places = {"executor_dirs": ["executor"], "engines_dirs": ["engines"]}
     written |= {key: [f"{stand_ins}/{name}" for name in names] for key, names in places.items()}
     assert yaml.safe_load(minion.path(CONF).read_text()) == written

@@ -91,13 +91,14 @@ class TestEnabled:
             {
                 **salt.config.DEFAULT_MINION_OPTS,
                 **opts(tmp_path),
-                "conf_file": str(tmp_path / "minion"),
+                "conf_file": str(tmp_path / "etc" / "minion"),
                 "extension_modules": str(tmp_path / "extmods"),
                 "test": False,
             }
         )
-        made.asked, made.config = [], tmp_path / "minion.d" / "safeupdate.conf"
-        made.stand_ins = made.config.parent / ".safeupdate.d"
+        made.asked, made.config = [], tmp_path / "etc" / "minion.d" / "_safeupdate.conf"
+        made.stand_ins = tmp_path / "etc-safeupdate" / "minion"
+        (tmp_path / "etc").mkdir()
         monkeypatch.setattr(module, "__opts__", made.opts, raising=False)
         monkeypatch.setattr(this_host, "Host", lambda _: made)
         functions["safeupdate.status"] = lambda: {"phase": "idle", "reason": ""}
@@ -178,7 +179,7 @@ class TestEnabled:
 
     @pytest.fixture
     def master(self, minion):
-        return minion.config.parent.parent / "master.d" / "safeupdate.conf"
+        return minion.config.parent.parent / "master.d" / "_safeupdate.conf"
 
     def test_a_master_is_set_up_beside_the_minion(self, minion, master):
         ret = module.master_enabled("x", window=60)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import salt.utils.yaml
@@ -30,7 +30,8 @@ SETTINGS = "# Its settings: "
 REPEATED = "# Settings of the main file: "
 # Settings that may have a secret in them.
 _SECRET = ("health_check",)
-_NAMES = ("safeupdate.conf", "safeupdate-set-up.conf")
+# A run that owns the directory leaves out names with "_": Salt's own files there begin with it.
+NAMES = ("_safeupdate.conf", "safeupdate.conf")
 _UNCHANGED = "Nothing was written."
 _ENGINE_NAME = re.compile(r"^[\w.-]+$")
 
@@ -193,12 +194,12 @@ class ConfigFile:
         )
 
 
-def place_of(files: ConfigFiles) -> str:
+def place_of(files: ConfigFiles, names: Sequence[str] = NAMES) -> str:
     """Return where our file is, or else where it is to be. Raises SafeUpdateError."""
     found = managed(files)
     if found:
         return found
-    places = [place for place in map(files.place, _NAMES) if place]
+    places = [place for place in map(files.place, names) if place]
     if not places:
         raise SafeUpdateError(
             f"No file could be added to those that {files.main_file} includes "

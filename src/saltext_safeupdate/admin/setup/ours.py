@@ -43,7 +43,7 @@ class Ours:
         if not self._old.startswith(HEAD):
             self.path, self._old = "", ""
         others = files.merged(self.path)
-        self.stand_ins = StandIns(self.path) if self.path else None
+        self.stand_ins = StandIns(self.path, files.main_file) if self.path else None
         # Lists that other files have, with ours in them.
         self.by_hand = sorted(
             key for key, name in _OURS.items() if name in _listed(others.all, key)

@@ -16,6 +16,7 @@ from ...core.settings import Settings, from_mapping, of_minion
 from . import stand_ins
 from .config_files import ConfigFiles
 from .merging import (
+    NAMES,
     ConfigFile,
     directory,
     engine,
@@ -54,8 +55,8 @@ def minion_file(
         return known.missing_executors(minion.opts, names)
 
     files = minion_files(minion)
-    path = path or place_of(files)
-    places = StandIns(path)
+    path = path or place_of(files, NAMES if stand_ins.may_be_apart(files.main_file) else NAMES[1:])
+    places = StandIns(path, files.main_file)
     wishes = (
         first_executor(missing),
         engine("safeupdate", {}),
@@ -103,7 +104,7 @@ def stand_ins_missing(minion: Subject) -> str:
         return ""
     if not stand_ins.named_in(minion.opts):
         return PENDING if stand_ins.named_in(said) else _NO_STAND_INS
-    differing = StandIns(file.path).differing() if file is not None else []
+    differing = StandIns(file.path, _main_file(minion)).differing() if file is not None else []
     return f"The stand-ins for this extension differ: {', '.join(differing)}." * bool(differing)
 
 
@@ -199,7 +200,7 @@ class SetUp:
         settings: Mapping[str, Any] | None = None,
     ) -> None:
         self._file = minion_file(minion, config_file, settings)
-        self._stand_ins = StandIns(self._file.path)
+        self._stand_ins = StandIns(self._file.path, _main_file(minion))
         self._guard = minion.stop_guard
         planned = {**minion.opts, "safeupdate": self._file.settings}
         if self._guard is not None and settings:

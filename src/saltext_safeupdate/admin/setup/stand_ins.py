@@ -2,8 +2,8 @@
 Files that Salt loads in place of this extension while that cannot be loaded.
 
 With our executor in the configuration and without our package, Salt runs no job at all. So the
-state that writes the configuration also writes stand-ins into a directory next to it, which that
-file names ('executor_dirs', 'engines_dirs'). Their names differ from the names of our modules: Salt
+state that writes the configuration also writes stand-ins, into a directory that it names there
+('executor_dirs', 'engines_dirs'). Their names differ from the names of our modules: Salt
 takes a module by its file's name first, so they are used only if ours are not there.
 """
 
@@ -16,7 +16,6 @@ from typing import Any
 from ...core.errors import SafeUpdateError
 from ...core.extensions import ourselves
 from ...core.host import files
-from ...core.host.files import remove, remove_directory
 
 # Which option names the directory of which files, and which of our programs these are.
 _FILES = {
@@ -24,15 +23,26 @@ _FILES = {
     "engines_dirs": ("safeupdate_engine.py",),
 }
 OPTIONS = tuple(_FILES)
+# The end of the name of the directory outside.
+_APART = "-safeupdate"
 
 
 class StandIns:
-    """Those that belong to one configuration file of ours, in a hidden directory next to it."""
+    """
+    Those that belong to one configuration file of ours, for the minion with that *main_file*.
 
-    def __init__(self, config_file: str) -> None:
+    If the name of our file begins with "_", they are outside of the configuration: nothing that
+    owns, copies or moves that takes them away from a minion that asks for them. Files of other
+    names have them next to them, as earlier versions did.
+    """
+
+    def __init__(self, config_file: str, main_file: str) -> None:
         directory, name = os.path.split(config_file)
-        # A pattern such as '*' must not have Salt read it as a configuration file.
-        self.directory = os.path.join(directory, f".{name.removesuffix('.conf')}.d")
+        if name.startswith("_"):
+            self.directory = os.path.join(_apart(main_file), os.path.basename(main_file))
+        else:
+            # A pattern such as '*' must not have Salt read it as a configuration file.
+            self.directory = os.path.join(directory, f".{name.removesuffix('.conf')}.d")
 
     def place(self, option: str) -> str:
         """Return the directory that belongs to an option of Salt's."""
@@ -41,7 +51,9 @@ class StandIns:
     @property
     def directories(self) -> list[str]:
         """Return the directories, the lowest first."""
-        return [*map(self.place, OPTIONS), self.directory]
+        found = [*map(self.place, OPTIONS), self.directory]
+        above = os.path.dirname(self.directory)
+        return [*found, *([above] if above.endswith(_APART) else [])]
 
     def wanted(self) -> dict[str, str]:
         """Return the contents that the files must have, by path."""
@@ -75,12 +87,16 @@ class StandIns:
                     "was; check its directory."
                 ) from err
 
-    def remove(self) -> None:
-        """Remove the files, and the directories that are empty then. Raises OSError."""
-        for path in self.present():
-            remove(path)
-        for directory in self.directories:
-            remove_directory(directory)
+
+def may_be_apart(main_file: str) -> bool:
+    """Tell whether this process, and no lesser user, may write outside of the configuration."""
+    place = os.path.dirname(_apart(main_file))
+    return os.access(place, os.W_OK) and not files.others_on_the_way(place)
+
+
+def _apart(main_file: str) -> str:
+    """Return a directory next to the configuration, such as /etc/salt-safeupdate."""
+    return os.path.dirname(os.path.abspath(main_file)) + _APART
 
 
 def sources() -> str:

@@ -366,6 +366,7 @@ _CHECKS: tuple[Look, ...] = (
     _engine,
     _owner,
     checks_of_files.set_up_file,
+    checks_of_files.set_up_removed,
     checks_of_files.stand_ins,
     _extension,
     _other_extension,

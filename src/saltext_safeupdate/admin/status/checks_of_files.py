@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from ...core.errors import SafeUpdateError
 from ...core.generations.table import Generations
 from ...core.host import processes
+from ...ordering import set_up_gone
 from ...this_host import Host, enabled
 from ..setup import executors, set_up
 
@@ -58,6 +59,17 @@ def set_up_file(host: Host) -> Iterator[Problem]:
             "have changed since, and it hides the change; or an earlier version has written it.",
             "Run 'state.single safeupdate.enabled name=safeupdate' on the minion.",
         )
+
+
+def set_up_removed(host: Host) -> Iterator[Problem]:
+    """Yield a problem if the minion runs with a set-up that no file has any more."""
+    try:
+        gone = set_up_gone.is_gone(host)
+    except SafeUpdateError:
+        # Another check reports that.
+        return
+    if gone:
+        yield Problem("set-up-removed", set_up_gone.PROBLEM, set_up_gone.FIX)
 
 
 def stand_ins(host: Host) -> Iterator[Problem]:

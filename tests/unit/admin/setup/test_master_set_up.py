@@ -50,7 +50,7 @@ def test_it_shows_what_it_does_and_does_it_once(master):
         set(done["changes"])
         == set(would["changes"])
         == {
-            str(master.etc / "master.d" / "safeupdate.conf"),
+            str(master.etc / "master.d" / "_safeupdate.conf"),
             str(master.roots / "safeupdate" / "init.sls"),
             str(master.roots / "safeupdate" / "master.sls"),
         }
@@ -60,7 +60,7 @@ def test_it_shows_what_it_does_and_does_it_once(master):
     assert opts["engines"] == [REDELIVER]
     assert opts["peer_run"] == {".+": ["safeupdate.master_version"]}
     assert opts["file_roots"] == {"base": [str(master.roots)]}
-    ours = master.etc / "master.d" / "safeupdate.conf"
+    ours = master.etc / "master.d" / "_safeupdate.conf"
     assert ours.read_text().startswith("# Managed by salt-run safeupdate.setup.\n")
     after = master.tree()
     # The state takes over what the runner has written.
@@ -110,7 +110,7 @@ def test_the_sls_of_an_earlier_version_is_replaced(master):
 @pytest.mark.parametrize("opts", [{"file_roots": {}}, {"fileserver_backend": ["gitfs"]}])
 def test_without_file_roots_it_says_where_the_sls_are(master, opts):
     done = master.set_up(**opts)
-    assert list(done["changes"]) == [str(master.etc / "master.d" / "safeupdate.conf")]
+    assert list(done["changes"]) == [str(master.etc / "master.d" / "_safeupdate.conf")]
     assert "file_roots/safeupdate" in done["comment"]
 
 

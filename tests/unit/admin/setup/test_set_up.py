@@ -40,9 +40,9 @@ class Directory:
         self.path = path
         for name in ("minion.d", "master.d"):
             (path / name).mkdir(parents=True)
-        self.ours = path / "minion.d" / "safeupdate.conf"
-        self.stand_ins = path / "minion.d" / ".safeupdate.d"
-        self.masters = path / "master.d" / "safeupdate.conf"
+        self.ours = path / "minion.d" / "_safeupdate.conf"
+        self.stand_ins = path.with_name(f"{path.name}-safeupdate") / "minion"
+        self.masters = path / "master.d" / "_safeupdate.conf"
         self.write("master.d/id.conf", id="x")
 
     def write(self, name, **content):
@@ -185,7 +185,7 @@ class TestMinion:
     @pytest.mark.parametrize(
         "other",
         [
-            {"minion.d/a.conf": {"module_executors": ["direct_call"]}},
+            {"minion.d/00.conf": {"module_executors": ["direct_call"]}},
             {"minion.d/z.conf": {"module_executors": "direct_call"}},
             {"minion": {"include": "last.conf"}, "last.conf": {"engines": ["a"]}},
             {
@@ -237,7 +237,7 @@ class TestMinion:
         assert config.minion() == before
 
     def test_a_file_of_the_administrator_is_not_replaced(self, config, enable, made):
-        config.write("minion.d/safeupdate.conf", safeupdate={"watch_timeout": 60})
+        config.write("minion.d/_safeupdate.conf", safeupdate={"watch_timeout": 60})
         with pytest.raises(SafeUpdateError, match="was not written by this state"):
             SetUp(made, str(config.ours), True)
         enable()
@@ -263,7 +263,7 @@ class TestMinion:
         config.write("minion", default_include=include)
         enable()
         assert config.minion() == (["safeupdate", "direct_call"], [OURS])
-        assert (config.path / "conf.d" / "safeupdate.conf").exists()
+        assert (config.path / "conf.d" / "_safeupdate.conf").exists()
 
     @pytest.mark.parametrize(
         ("include", "path"), [("", None), ("x/only.conf", None), (None, "minion"), (None, "x/y")]
@@ -516,7 +516,7 @@ class TestMaster:
     def test_other_included_files_are_merged(self, config, enable_master):
         config.write("master.d/a.conf", engines=["a"], peer_run={".+": ["x.y"]})
         enable_master()
-        assert config.master() == (["a", self.REDELIVER], {".+": ["x.y", self.VERSION]})
+        assert config.master() == ([self.REDELIVER, "a"], {".+": [self.VERSION, "x.y"]})
 
     def test_what_is_set_up_by_hand_is_left_alone(self, config, made):
         config.write("master", engines=["safeupdate_redeliver"], peer_run={".+": [self.VERSION]})
@@ -526,7 +526,7 @@ class TestMaster:
         (config.path / "other").mkdir()
         (config.path / "other" / "master.d").mkdir()
         enable_master(main_file=str(config.path / "other" / "master"))
-        assert (config.path / "other" / "master.d" / "safeupdate.conf").exists()
+        assert (config.path / "other" / "master.d" / "_safeupdate.conf").exists()
         assert not config.masters.exists()
 
     @pytest.mark.parametrize("peers", ["x", {".+": "x.y"}])

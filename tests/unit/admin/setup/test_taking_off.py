@@ -46,7 +46,7 @@ def made(made, tmp_path, config, monkeypatch):
 
 @pytest.fixture
 def ours(config):
-    return config / "minion.d" / "safeupdate.conf"
+    return config / "minion.d" / "_safeupdate.conf"
 
 
 def _read(path):
@@ -68,9 +68,11 @@ class TestConfiguration:
         assert not ours.exists()
         assert made.store.fact(LEAVING).directories[-1] == str(ours.parent)
 
-    def test_stand_ins_go_when_the_minion_does_not_ask_our_executor_any_more(self, made, ours):
+    def test_stand_ins_go_when_the_minion_does_not_ask_our_executor_any_more(
+        self, made, config, ours
+    ):
         SetUp(made, None, False).carry_out()
-        directory = ours.parent / ".safeupdate.d"
+        directory = config.with_name(f"{config.name}-safeupdate") / "minion"
         wanted = TakingOff(made)
         assert wanted.changes()[str(directory)] == {"old": "stand-ins", "new": ""}
         wanted.carry_out()
@@ -82,7 +84,7 @@ class TestConfiguration:
         (directory / "executor" / "__pycache__").mkdir()
         (directory / "executor" / "__pycache__" / "x.pyc").touch()
         wanted._leaving()._remove(asked)
-        assert not directory.exists()
+        assert not directory.parent.exists()
         assert ours.parent.exists()
 
     @pytest.mark.parametrize("engines", [["a", {"b": {"c": 1}}], {"a": {}, "b": None}])

@@ -142,7 +142,7 @@ def test_a_stand_in_that_was_changed(made, tmp_path):
     made.opts = {
         **salt.config.DEFAULT_MINION_OPTS,
         **made.opts,
-        "conf_file": str(tmp_path / "minion"),
+        "conf_file": str(tmp_path / "etc" / "minion"),
         "extension_modules": str(tmp_path / "extmods"),
     }
     SetUp(made, None, True).carry_out()

@@ -101,7 +101,7 @@ def test_nothing_is_told_of_the_running_minion(transaction, tmp_path):
 def test_the_set_up_goes_into_the_snapshot_and_the_rest_is_asked_for(
     transaction, monkeypatch, tmp_path
 ):
-    ran, config = [], tmp_path / "minion.d" / "safeupdate.conf"
+    ran, config = [], tmp_path / "minion.d" / "_safeupdate.conf"
     config.parent.mkdir()
     made = functools.partial(
         inside.snapshot, run=lambda argv, **_: ran.append(argv), units=str(tmp_path / "units")
@@ -110,7 +110,11 @@ def test_the_set_up_goes_into_the_snapshot_and_the_rest_is_asked_for(
     states.__salt__["safeupdate.restart"] = module.restart
     ret = states.enabled("x", str(config))
     drop_in = tmp_path / "units/salt-minion.service.d/50-safeupdate-guard.conf"
-    written = {str(config), str(config.parent / ".safeupdate.d"), str(drop_in)}
+    written = {
+        str(config),
+        str(tmp_path.with_name(f"{tmp_path.name}-safeupdate") / "minion"),
+        str(drop_in),
+    }
     assert (ret["result"], set(ret["changes"])) == (True, written)
     assert str(tmp_path / "state/stop_guard.sh") in drop_in.read_text()
     assert not (tmp_path / "state").exists()
