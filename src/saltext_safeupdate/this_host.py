@@ -106,7 +106,13 @@ class Host:
 
     def claim(self) -> str:
         """Note that the database is this minion's; return why it is not. Raises RecordError."""
-        return self._others() or self._sharing() or owner.claim(self.store, self.opts)
+        reason = self._others() or self._sharing() or owner.claim(self.store, self.opts)
+        if not reason:
+            from .core.jobs import copied
+
+            pki = str(self.opts.get("pki_dir") or "")
+            copied.look(self.store, self.ledger, pki and os.path.join(pki, "minion.pub"))
+        return reason
 
     def why_not_ours(self) -> str:
         """Return why the database is not this minion's; empty if it is. Raises RecordError."""

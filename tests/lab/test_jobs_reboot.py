@@ -130,6 +130,28 @@ def test_whatever_comes_in_between_each_state_runs_once(scene: JobScene) -> None
 
 
 @pytest.mark.soak
+def test_nothing_of_a_run_continues_on_a_clone(scene: JobScene) -> None:
+    """The copy of a container: another machine ID, and a key of its own."""
+    wait = f"long:\n  cmd.run:\n    - name: test -e {WORK}.go || sleep 600\n"
+    scene.sls("chain", work("one") + wait + work("two"))
+    jid = scene.publish("state.apply", "chain")
+    scene.master.wait(lambda: scene.traces() != [], 60, "its first state")
+    container = scene.container
+    container.write(f"{WORK}.go", "")
+    container.write("/etc/machine-id", "0123456789abcdef0123456789abcdef\n")
+    container.run(["rm", "-r", f"{scene.config_dir}/pki/minion"])
+    (scene.master.dir / "pki" / "minions" / scene.name).unlink()
+    container.power_cut()
+    scene.master.wait_minion(scene.name, 120)
+    assert f"is a copy of another one: its jobs ({jid} state.apply)" in container.logs()
+    assert scene.open_jobs() == []
+    scene.answers()
+    assert scene.call("safeupdate.check") == []
+    assert [line.split()[0] for line in scene.traces()] == ["one"]
+    assert scene.master.returns(jid) == {}
+
+
+@pytest.mark.soak
 def test_a_reboot_that_is_refused_fails_its_state_and_the_run_goes_on(scene: JobScene) -> None:
     scene.sls("chain", work("one") + state("boot", REBOOT) + work("two"))
     scene.container.run(["systemctl", "mask", "reboot.target"])

@@ -14,6 +14,7 @@ from .generations.table import Generations
 from .host import inherited, init_system
 from .host.locks import Lock
 from .host.service import ServiceManager
+from .jobs import copied
 from .jobs.ledger import Ledger, State
 from .jobs.stop_guard import StopGuard
 from .packages.manager import PackageManager
@@ -43,6 +44,9 @@ def main(argv: Sequence[str], sole_timeout: float = _SOLE_TIMEOUT) -> int:
     _hold_own_slot(settings)
     sole = Lock(settings.run_dir, "supervisor")
     try:
+        store = Store(settings.database)
+        if store.exists():
+            copied.look(store, Ledger(settings.database))
         acting = supervisor(settings, init_system.detect(), wiring.package_manager())
         while sole.wait_exclusive(sole_timeout):
             acting.run()

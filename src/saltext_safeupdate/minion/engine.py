@@ -189,6 +189,8 @@ def alone(host: Host, complaints: Complaints, patience: float = _PATIENCE) -> Lo
 
 def _report(host: Host, minion: int, delivery: Delivery, hooked: bool | None) -> Report:
     """Return the report about the minion with that process."""
+    # At its first start, it has made its key since; that tells it from its copies.
+    host.claim()
     opts = host.opts
     delay = opts.get("random_startup_delay")
     return Report(

@@ -38,7 +38,7 @@ class Ordering:
             except Exception as err:  # noqa: BLE001 (it is told)
                 tell("the end of a state run", err)
                 ending.fail(run, level, err)
-            if len(run.levels) == 1:
+            if len(run.levels) == 1 and not run.remote:
                 set_up_gone.look(self._host, files)
             return ret
 
