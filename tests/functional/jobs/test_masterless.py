@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import salt.payload
 import salt.utils.jid
+import yaml
 
 from saltext_safeupdate.core.generations.table import Generations
 from saltext_safeupdate.core.host import locks, processes
@@ -208,3 +209,37 @@ def _children(pid):
     """Return the processes that a process has begun."""
     tasks = Path(f"/proc/{pid}/task").iterdir()
     return [int(each) for task in tasks for each in (task / "children").read_text().split()]
+
+
+@pytest.mark.parametrize("hardware", ["the same", "another"])
+def test_a_state_run_continues_after_a_crash_and_not_on_a_clone(make, place, hardware):
+    minion, seen, go = make(), place / "hardware", place / "go"
+    seen.write_text("the same")
+    minion.prelude = (
+        "import os; from saltext_safeupdate.core.jobs import copied\n"
+        f"copied.HARDWARE, copied.OF_HOST = {str(seen)!r}, os.stat(copied.NAMESPACE).st_ino\n"
+    )
+    states = {
+        "first": {"cmd.run": [{"name": minion.noting("first")}]},
+        "long": {"cmd.run": [{"name": f"test -e {go} || sleep 600"}]},
+        "last": {"cmd.run": [{"name": minion.noting("last")}]},
+    }
+    minion.start()
+    minion.wait_for("startup", 1)
+    (place / "srv" / "run.sls").write_text(yaml.safe_dump(states, sort_keys=False))
+    jid = salt.utils.jid.gen_jid({"unique_jid": True})
+    queues.put(minion.opts, {"jid": jid, "fun": "state.apply", "arg": ["run"], "ret": ""})
+    minion.wait_for("first", 1)
+    minion.kill()
+    seen.write_text(hardware)
+    go.touch()
+    minion.start()
+    minion.queue(salt.utils.jid.gen_jid({"unique_jid": True}), "own")
+    minion.wait_for("own", 1)
+    if hardware == "the same":
+        minion.wait_for("last", 1)
+    else:
+        assert f"is a copy of another one: its jobs ({jid} state.apply)" in minion.log()
+        assert Ledger(minion.settings.database).outcome(jid)[0] is State.DELIVERED
+        assert minion.notes("last") == 0
+    assert minion.notes("first") == 1
