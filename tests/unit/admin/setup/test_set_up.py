@@ -1,5 +1,7 @@
 """The files that set a minion or a master up, on a real disk, read back by Salt itself."""
 
+import os
+
 import pytest
 import salt.config
 import salt.utils.yaml
@@ -107,6 +109,13 @@ class TestMinion:
         assert enable()
         assert config.minion() == (["safeupdate", "direct_call"], [OURS])
 
+    @staticmethod
+    def _read(made, config):
+        """Be a minion that has read its configuration."""
+        read = salt.config.minion_config(str(config.path / "minion"), minion_id="x")
+        names = ("module_executors", "engines", *set_up.OPTIONS, "safeupdate")
+        made.opts = {**made.opts, **{name: read[name] for name in names if name in read}}
+
     @pytest.mark.parametrize(
         ("restarted", "settings", "restarts"),
         [
@@ -121,9 +130,7 @@ class TestMinion:
         """A clean ``file.recurse`` beside the state would else restart it at every highstate."""
         SetUp(made, None, True, {"jobs_timeout": 60}).carry_out()
         if restarted:
-            read = salt.config.minion_config(str(config.path / "minion"), minion_id="x")
-            names = ("module_executors", "engines", *set_up.OPTIONS, "safeupdate")
-            made.opts = {**made.opts, **{name: read[name] for name in names}}
+            self._read(made, config)
         config.ours.unlink()
         wanted = SetUp(made, None, True, settings)
         assert wanted.changes()
@@ -235,6 +242,28 @@ class TestMinion:
         assert wanted.changes()[str(config.ours)]["new"].keys() == {"executor_dirs", "engines_dirs"}
         wanted.carry_out()
         assert config.minion() == before
+
+    def test_the_file_of_an_earlier_version_stays_until_a_run_removes_it(self, made, config):
+        earlier = config.path / "minion.d" / "safeupdate.conf"
+        SetUp(made, str(earlier), True).carry_out()
+        self._read(made, config)
+        assert SetUp(made, None, True).changes() == {}
+        restarts = []
+        for removed in (earlier, config.ours):
+            removed.unlink()
+            wanted = SetUp(made, None, True)
+            restarts.append(wanted.restarts)
+            wanted.carry_out()
+            assert config.ours.exists()
+            self._read(made, config)
+        # The second time, everything is as the minion has read it.
+        assert restarts == [True, False]
+
+    def test_nothing_is_written_where_others_could_have_made_it(self, made, config):
+        config.path.parent.chmod(0o777)
+        SetUp(made, None, True).carry_out()
+        assert sorted(os.listdir(config.path / "minion.d")) == [".safeupdate.d", "safeupdate.conf"]
+        assert not config.stand_ins.parent.exists()
 
     def test_a_file_of_the_administrator_is_not_replaced(self, config, enable, made):
         config.write("minion.d/_safeupdate.conf", safeupdate={"watch_timeout": 60})
