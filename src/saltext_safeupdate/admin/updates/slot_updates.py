@@ -23,6 +23,7 @@ from ...core.prepare.upgrade_steps import Steps
 from ...core.record.parts import FileRow, Request
 from ...core.slots import byte_code, index
 from ...core.slots.asked import NoPackages
+from ...core.slots.confined import confined
 from ...core.slots.furnish import furnish_from
 from ...core.slots.installer import NAME, SlotInstaller, file_of
 from ...core.slots.manifest import Manifest
@@ -250,16 +251,17 @@ def _fetched(
 
 
 def _furnish(host: Host, tree: str) -> None:
-    manager, settings = host.manager, host.settings
+    manager, settings, look = host.manager, host.settings, confined(run_command)
     furnish_from(
         tree,
         ourselves.home(),
         host.services.program(settings.service),
         unowned=manager.unowned if manager is not None else set,
         run=run_command,
+        look=look,
         strict=settings.extensions == "stop",
     )
-    byte_code.write(tree, run_command)
+    byte_code.write(tree, look)
 
 
 def _note_staged(host: Host, slot: Slot) -> None:

@@ -16,17 +16,17 @@ from .distributions import Extension, normal_name
 _EXTRAS = "extras-"
 
 
-def carry_extensions(python: str, run: Run, directory: str) -> list[str]:
+def carry_extensions(python: str, run: Run, directory: str, tree: str = "/") -> list[str]:
     """
     Make the extensions that are staged in *directory* importable with *python*.
 
     Return the names of those that were put there. An extension that is there already and can be
-    imported is left alone. Needs no network. Idempotent. If some cannot be imported, it raises
-    VerificationError after it has tried all.
+    imported is left alone. Nothing is put outside of *tree*. Needs no network. Idempotent. If some
+    cannot be imported, it raises VerificationError after it has tried all.
     """
     put, failed = [], []
     listed = load_staged(directory)
-    where = interpreter.places(python, run) if listed else {"names": []}
+    where = interpreter.places(python, run, tree) if listed else {"names": []}
     there = {normal_name(name) for name in where["names"]}
     for each in listed:
         # Metadata are copied last. Without them, importable files may be only half of it.

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from ..errors import CommandError
 from ..host.command import Run
 
 _TIMEOUT = 120.0
+_COMPILE_TIMEOUT = 600.0
 # Bytes of a program that are read to find its interpreter.
 _HEAD = 2048
 _SHELLS = ("sh", "bash", "dash")
@@ -30,8 +31,8 @@ def _text(name: str) -> str:
 
 
 # Read now: an update may remove the directory that they are in.
-_INVENTORY, _PLACES, _IMPORTING, _LOADING, _ENGINES = map(
-    _text, ("listing", "places", "importing", "loading", "engines")
+_INVENTORY, _PLACES, _IMPORTING, _LOADING, _ENGINES, _COMPILING = map(
+    _text, ("listing", "places", "importing", "loading", "engines", "compiling")
 )
 
 
@@ -64,9 +65,31 @@ def distributions(python: str, run: Run) -> dict[str, Any]:
     return _json(python, run, _INVENTORY)
 
 
-def places(python: str, run: Run) -> dict[str, Any]:
-    """Return its version, its paths, and only the names of its distributions. Quick."""
-    return _json(python, run, _PLACES)
+def places(python: str, run: Run, tree: str = "/") -> dict[str, Any]:
+    """
+    Return its version, its paths, and only the names of its distributions. Quick.
+
+    Only paths in *tree* count, whatever the interpreter says. Raise CommandError.
+    """
+    told = _json(python, run, _PLACES)
+    try:
+        where = os.path.normpath(str(told["purelib"]))
+        found = {
+            "python": [int(each) for each in told["python"]],
+            "names": list(map(str, told["names"])),
+            "paths": [str(each) for each in told["paths"] if _is_in(tree, str(each))],
+            "purelib": where,
+        }
+    except (LookupError, TypeError, ValueError) as err:
+        raise CommandError((python,), f"does not say what it has: {err!r}") from err
+    if not _is_in(tree, where):
+        raise CommandError((python,), f"wants its modules in {where}, outside of {tree}")
+    return found
+
+
+def _is_in(tree: str, path: str) -> bool:
+    above = os.path.join(os.path.realpath(tree), "")
+    return os.path.isabs(path) and os.path.realpath(path).startswith(above)
 
 
 def importable(python: str, run: Run, modules: Iterable[str]) -> tuple[list[str], list[str]]:
@@ -81,6 +104,14 @@ def importable(python: str, run: Run, modules: Iterable[str]) -> tuple[list[str]
     told = {said.partition(" ")[0]: said for word, _, said in lines if word == "bad"}
     lost = [name for name in names if name not in good]
     return good, [told.get(name, f"{name} ends the interpreter") for name in lost]
+
+
+def compiled(
+    python: str, run: Run, left_out: str, directories: Iterable[str], take: Callable[[str], object]
+) -> None:
+    """Have *take* called with each line of the byte code of the modules in *directories*."""
+    argv = (python, "-I", "-c", _COMPILING, left_out, *directories)
+    run(argv, timeout=_COMPILE_TIMEOUT, keep=take)
 
 
 def loads(python: str, run: Run, package: str) -> bool:
@@ -105,4 +136,9 @@ def lacks_engine(python: str, run: Run, config: str, name: str) -> bool:
 
 
 def _json(python: str, run: Run, text: str) -> dict[str, Any]:
-    return dict(json.loads(run((python, "-I", "-c", text), timeout=_TIMEOUT).stdout))
+    argv = (python, "-I", "-c", text)
+    said = run(argv, timeout=_TIMEOUT).stdout
+    try:
+        return dict(json.loads(said))
+    except (TypeError, ValueError, RecursionError) as err:
+        raise CommandError(argv, f"says what cannot be read ({type(err).__name__})") from err

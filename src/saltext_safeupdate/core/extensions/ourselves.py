@@ -50,12 +50,15 @@ def metadata(place: str) -> list[str]:
     return glob.glob(os.path.join(glob.escape(place), f"{PACKAGE}-*.dist-info"))
 
 
-def carry(python: str, run: Run, extension: str, copies: Mapping[str, str]) -> str | None:
+def carry(
+    python: str, run: Run, extension: str, copies: Mapping[str, str], tree: str = "/"
+) -> str | None:
     """
     Make this extension loadable with *python*; return where it was put, None if it was there.
 
     *extension* is its :func:`home` in the old tree. *copies* maps directories of that tree to
-    their linked copies, which are read first: the old place may be gone. Idempotent. Raises
+    their linked copies, which are read first: the old place may be gone. Nothing is put outside
+    of *tree*. Idempotent. Raises
     VerificationError if the extension still cannot be loaded.
     """
     # A minion that asks for its home does not need it: it takes memory.
@@ -63,7 +66,7 @@ def carry(python: str, run: Run, extension: str, copies: Mapping[str, str]) -> s
 
     if interpreter.loads(python, run, PACKAGE):
         return None
-    where = str(interpreter.places(python, run)["purelib"])
+    where = str(interpreter.places(python, run, tree)["purelib"])
     source = _source(extension, copies)
     for path in (source, *glob.glob(os.path.join(os.path.dirname(source), f"{PACKAGE}-*-info"))):
         target = os.path.join(where, os.path.basename(path))

@@ -85,20 +85,24 @@ def run(
     running, even if the daemon keeps the output open. *ok* lists the exit statuses that are
     no error (``None``: all). Standard input is *stdin*, or empty. It only returns
     the lines of standard output for which *keep* is true (``None``: all); others take no memory.
+    With *keep*, all output goes to files first, so that their limit of size is one for it.
     """
     argv = tuple(argv)
     log.debug("run %s (%d arguments)", argv[0], len(argv) - 1)
     with (
         tempfile.TemporaryFile("w+", errors="replace")
         if keep
-        else contextlib.nullcontext() as sieve
+        else contextlib.nullcontext() as sieve,
+        tempfile.TemporaryFile("w+", errors="replace")
+        if keep
+        else contextlib.nullcontext() as said,
     ):
         try:
             proc = subprocess.Popen(  # noqa: S603 (an argument list, and no shell)
                 argv,
                 stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE,
                 stdout=sieve or subprocess.PIPE,
-                stderr=subprocess.PIPE,
+                stderr=said or subprocess.PIPE,
                 env=environment(env),
                 text=True,
                 errors="replace",
@@ -116,9 +120,11 @@ def run(
         except BaseException:
             _end(proc)
             raise
-        if sieve and keep:
+        if sieve and said and keep:
             sieve.seek(0)
             stdout = "".join(filter(keep, sieve))
+            said.seek(0)
+            stderr = said.read()
     result = Result(argv=argv, returncode=proc.returncode, stdout=stdout, stderr=stderr)
     if ok is not None and result.returncode not in ok:
         raise CommandError(

@@ -29,18 +29,26 @@ _MINOR = re.compile(r"python3\.(\d+)")
 
 
 def furnish_from(
-    tree: str, home: str, program: str | None, *, unowned: Unowned, run: Run, strict: bool
+    tree: str,
+    home: str,
+    program: str | None,
+    *,
+    unowned: Unowned,
+    run: Run,
+    look: Run,
+    strict: bool,
 ) -> None:
     """
     Put in the extensions of the Salt that *program* runs: *home* is where this extension is.
 
-    *unowned* returns the given files that no package owns. Raise SafeUpdateError if an extension
+    *unowned* returns the given files that no package owns. *run* runs programs of this host, *look*
+    runs programs of the build. Raise SafeUpdateError if an extension
     cannot come along; if not *strict*, only if this one cannot. Raise OSError.
     """
     with tempfile.TemporaryDirectory(dir=os.path.dirname(tree)) as directory:
         if program is not None and _same_interpreter(program, os.path.join(tree, PROGRAM)):
             # The extensions of that interpreter also serve the Salt of this tree.
-            furnish(tree, home, os.path.join(directory, "none"), run)
+            furnish(tree, home, os.path.join(directory, "none"), look)
             return
         try:
             staged, problems = stage_for_build(
@@ -56,12 +64,12 @@ def furnish_from(
                     f"{' '.join(problems)} Nothing was changed. Or set 'safeupdate:extensions' to "
                     "'report'."
                 )
-            furnish(tree, home, staged or directory, run)
+            furnish(tree, home, staged or directory, look)
         except SafeUpdateError as err:
             if strict:
                 raise
             log.error("a slot is made without the extensions of this host: %s", err)
-            furnish(tree, home, os.path.join(directory, "none"), run)
+            furnish(tree, home, os.path.join(directory, "none"), look)
 
 
 def _same_interpreter(one: str, other: str) -> bool:
@@ -84,7 +92,7 @@ def _minor(tree: str) -> int | None:
     return next((int(match[1]) for match in found if match), None)
 
 
-def furnish(tree: str, home: str, staged: str, run: Run) -> None:
+def furnish(tree: str, home: str, staged: str, look: Run) -> None:
     """
     Put in the extensions: *home* is where this extension is, *staged* where the others are staged.
 
@@ -95,8 +103,8 @@ def furnish(tree: str, home: str, staged: str, run: Run) -> None:
     python = interpreter.named_by(os.path.join(tree, PROGRAM))
     if python is not None and is_below(tree, python):
         try:
-            carry_extensions(python, run, staged)
-            ourselves.carry(python, run, home, {})
+            carry_extensions(python, look, staged, tree)
+            ourselves.carry(python, look, home, {}, tree)
         except CommandError as err:
             raise SafeUpdateError(
                 f"The interpreter of the build does not work here: {err}. Nothing was changed; "

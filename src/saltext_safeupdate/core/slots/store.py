@@ -272,7 +272,7 @@ class Slots:
         furnish: Callable[[str], None],
     ) -> None:
         copies, tree = os.path.join(part, _FILES), os.path.join(part, _TREE)
-        os.mkdir(part, 0o700)
+        private.make(part)
         os.mkdir(copies, 0o700)
         private.make(tree)
         # Others could change the source after it was checked.
@@ -295,6 +295,8 @@ class Slots:
                 f"{starts or 'nothing that is known'}, which is not part of it. Nothing was "
                 "changed; use a build that can be moved."
             )
+        # A user without rights runs its interpreter to look at it.
+        private.let_all_read(tree)
         furnish(tree)
         private.let_all_read(tree)
         shutil.rmtree(copies)
@@ -309,7 +311,6 @@ class Slots:
             "inventory": hashlib.sha256(content).hexdigest(),
         }
         write_atomic(os.path.join(part, _MARK), json.dumps(mark))
-        os.chmod(part, 0o755)  # noqa: S103 (jobs of other users start its interpreter)
         place = part.removesuffix(_PART)
         if os.path.lexists(place):
             # Leftovers of a slot are not a slot.

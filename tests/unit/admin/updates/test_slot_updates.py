@@ -107,7 +107,7 @@ def _furnish(tree, *args, **kwargs):
 
 
 def _compiles_nothing(argv, *, timeout, **kwargs):
-    assert argv[1:4] == ("-I", "-m", "compileall")
+    assert argv[3].endswith("confining.py")
     return Result(argv=argv, returncode=0, stdout="", stderr="")
 
 
@@ -238,7 +238,7 @@ class Pip:
         self.top = top
         self.content = b"x = 1\n"
 
-    def __call__(self, argv, *, timeout, ok=(0,), env=None):
+    def __call__(self, argv, *, timeout, ok=(0,), env=None, **_):
         said = ""
         if "index" in argv:
             said = f"salt ({self.versions[0]})\nAvailable versions: {', '.join(self.versions)}\n"

@@ -95,13 +95,15 @@ def test_the_text_is_passed_so_that_no_update_can_remove_it(monkeypatch):
     def runner(argv, **_):
         assert argv[:3] == ("/python", "-I", "-c")
         passed.add(argv[3])
-        return Result(argv=argv, returncode=0, stdout="{}", stderr="")
+        told = '{"python": [3, 11], "paths": [], "names": [], "purelib": "/lib"}'
+        return Result(argv=argv, returncode=0, stdout=told, stderr="")
 
     interpreter.distributions("/python", runner)
     interpreter.places("/python", runner)
     interpreter.importable("/python", runner, ["one"])
     assert interpreter.loads("/python", runner, "it")
     assert not interpreter.lacks_engine("/python", runner, "/etc/salt/minion", "it")
+    interpreter.compiled("/python", runner, "tests", ["/lib/salt"], print)
     assert passed == texts
 
 

@@ -23,8 +23,8 @@ class Interpreter:
         if self.error is not None:
             raise self.error
         if "sysconfig" in argv[3]:
-            told = json.dumps({"purelib": str(self.place)})
-            return Result(argv=argv, returncode=0, stdout=told, stderr="")
+            told = {"purelib": str(self.place), "python": [3, 11], "paths": [], "names": []}
+            return Result(argv=argv, returncode=0, stdout=json.dumps(told), stderr="")
         assert argv[4:] == ("saltext_safeupdate",)
         if not self.loads(self.place):
             raise CommandError(argv, "exit status 1", returncode=1)

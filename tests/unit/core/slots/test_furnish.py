@@ -138,7 +138,7 @@ def running(old, tmp_path):
 
 
 def _furnish_from(tree, home, running, strict=True):
-    furnish_from(tree, home, running, unowned=set, run=run, strict=strict)
+    furnish_from(tree, home, running, unowned=set, run=run, look=run, strict=strict)
 
 
 def test_from_no_package_a_slot_gets_what_is_beside_salt_and_not_salt(onedir, home, running):
