@@ -260,9 +260,10 @@ def update(version=None, when="idle", allow_downgrade=False, refresh=True, sourc
     """
     Update the minion: check, download, secure the way back, install, restart and watch.
 
-    Returns at once; the result appears in :py:func:`status`. If the same request is repeated, it is
-    the same update. A different request supersedes it as long as nothing is installed; after that,
-    it is refused. The updated minion has to prove healthy. Otherwise it is rolled back, and its
+    Returns at once, or when a restart that has begun is over; the result appears in
+    :py:func:`status`. If the same request is repeated, it is the same update. A different request
+    supersedes it as long as nothing is installed; after that, it is refused. The updated minion has
+    to prove healthy. Otherwise it is rolled back, and its
     version goes into quarantine.
 
     CLI Example:

@@ -12,7 +12,7 @@ from ..prepare.resolution import Resolved
 from ..record import fence
 from ..record.facts import RESTART, STEPS_BEGUN
 from ..record.parts import Owed, Progress, Staged
-from ..record.phase import Phase
+from ..record.phase import PROVING, Phase
 from ..record.update import Update
 from .initiator import Initiator, debt
 from .one_at_a_time import admitted
@@ -120,11 +120,16 @@ def update(
     Request an update from the supervisor; return its record.
 
     Repeating the same request returns the same update. A different one replaces an update that
-    has not begun to install. Requests of a master are numbered: an older one is refused. *once*
-    says that all requests with one number are the same. A job may make different requests with one
-    number. *at_boot*: the host goes down, and the next boot starts the supervisor.
+    has not begun to install, and comes after a restart that has begun. Requests of a master are
+    numbered: an older one is refused. *once* says that all requests with one number are the same. A
+    job may make different requests with one number. *at_boot*: the host goes down, and the next
+    boot starts the supervisor.
     """
     number = wanted.request.serial
+    last = by.latest()
+    if last is not None and last.kind == "restart" and last.phase in PROVING and by.is_supervised():
+        # It waits for no job any more. If it takes too long, the request is refused below.
+        by.wait_end(last)
     lock = by.writing()
     try:
         last, taken = by.latest(), by.store.taken()

@@ -196,6 +196,15 @@ class Initiator:
             self.sleep(_POLL_INTERVAL)
         return True
 
+    def wait_end(self, other: Update) -> bool:
+        """Wait, within the limit for jobs, for the end of an update or restart under way."""
+
+        def ended() -> bool:
+            now = self.store.get(other.id)
+            return (now is None or now.phase.final) and not self.is_supervised()
+
+        return self.wait_until(ended, self.monotonic() + self.settings.jobs_timeout)
+
     def is_supervised(self) -> bool:
         """Tell whether a supervisor lives."""
         return locks.held(self.settings.run_dir, "supervisor")
@@ -253,7 +262,7 @@ class Initiator:
         return debt(last)
 
     def busy(self) -> str:
-        """Name the update that is under way."""
+        """Name the update or the restart that is under way."""
         last = self.latest()
         if last is not None and last.awaits_boot:
             return (
@@ -261,9 +270,10 @@ class Initiator:
                 "reboot first, or cancel it with 'safeupdate.cancel'."
             )
         who = f"{last.id}, {last.phase.value}, job {last.jid or '-'}" if last else "just begun"
+        restarts = last is not None and last.kind == "restart" and not last.phase.final
         return (
-            f"Another update of the minion is under way ({who}). Nothing was changed; wait for "
-            "its end ('safeupdate.status') and try again."
+            f"{'A restart' if restarts else 'Another update'} of the minion is under way ({who}). "
+            "Nothing was changed; wait for its end ('safeupdate.status') and try again."
         )
 
 

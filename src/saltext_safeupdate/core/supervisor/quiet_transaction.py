@@ -126,12 +126,7 @@ class QuietTransaction:
         if packages is not None:
             # That update waits for it. This job takes it again, or is refused.
             packages.release()
-
-        def ended() -> bool:
-            now = by.store.get(other.id)
-            return (now is None or now.phase.final) and not by.is_supervised()
-
-        if not by.wait_until(ended, by.monotonic() + by.settings.jobs_timeout):
+        if not by.wait_end(other):
             if packages is not None:
                 packages.try_shared()
             raise LockHeldError(by.busy())

@@ -297,7 +297,7 @@ class TestAJob:
             assert host.last.phase is Phase.COMMITTED
             assert host.last.id != other.id
         else:
-            with pytest.raises(LockHeldError, match="Another update"):
+            with pytest.raises(LockHeldError, match=f"{kind} of the minion is under way"):
                 self.change(host, host.job(), packages)
             assert host.clock.passed >= host.settings.jobs_timeout
         packages.close()

@@ -8,13 +8,14 @@ import pytest
 from saltext_safeupdate.core.errors import (
     CommandError,
     InputError,
+    LockHeldError,
     SafeUpdateError,
     VerificationError,
 )
 from saltext_safeupdate.core.generations import replaced
 from saltext_safeupdate.core.generations.replaced import Row
 from saltext_safeupdate.core.host import copy_names, linked_copy, locks, room
-from saltext_safeupdate.core.prepare import known
+from saltext_safeupdate.core.prepare import known, resolution
 from saltext_safeupdate.core.prepare.staging import Staging
 from saltext_safeupdate.core.record.phase import Phase
 from saltext_safeupdate.core.supervisor import watchdog
@@ -200,6 +201,28 @@ class TestWaiting:
         host.supervise()
         assert host.store.get("u1").phase is Phase.CANCELLED
         assert (host.last.id, host.last.phase) == ("u2", Phase.COMMITTED)
+
+    @pytest.mark.parametrize("in_time", [True, False])
+    @pytest.mark.parametrize("phase", [Phase.RESTARTING, Phase.WATCHING])
+    def test_it_comes_after_a_restart_that_has_begun(self, host, phase, in_time):
+        restart = host.record(phase, kind="restart")
+        supervisor = host.lock("supervisor")
+        assert supervisor.try_exclusive()
+
+        def end():
+            host.store.save(restart.advance(Phase.FAILED))
+            supervisor.close()
+
+        wanted = resolution.request("3008.3")
+        if in_time:
+            host.clock.after(30, end)
+            asked = host.request_update(wanted, launch=host.supervise)
+            assert host.store.get(restart.id).phase is Phase.FAILED
+            assert host.store.get(asked.id).phase is Phase.COMMITTED
+        else:
+            with pytest.raises(LockHeldError, match=r"A restart.*is under way.*try again"):
+                host.request_update(wanted)
+            assert host.clock.passed >= host.settings.jobs_timeout
 
 
 def test_a_salt_that_the_extension_does_not_know_is_not_installed(host, monkeypatch):
