@@ -208,6 +208,45 @@ def test_an_update_waits_for_no_job_and_ends_none(scene: UpdateScene, long_job: 
 
 @pytest.mark.soak
 @pytest.mark.timeout(600)
+@pytest.mark.parametrize("way", ["packages", "request"])
+def test_an_update_comes_after_a_restart_that_the_same_run_makes(
+    scene: UpdateScene, long_job: str, way: str
+) -> None:
+    """
+    ==========================================  ===================================
+    In a run that restarts the minion itself    It waits for the end of the restart
+    ==========================================  ===================================
+    ``pkg.installed``                           before it changes the packages
+    ``safeupdate.updated``                      before it asks for the update
+    ==========================================  ===================================
+    """
+    version = other(scene)
+    packages = "".join(f"      - {each}: '{version}'\n" for each in ("salt-common", "salt-minion"))
+    restart = "cmd.{}:\n    - name: salt-call --local service.restart salt-minion\n"
+    ways = {
+        "packages": f"minion:\n  pkg.installed:\n    - pkgs:\n{packages}"
+        f"restart:\n  {restart.format('wait')}    - watch:\n      - pkg: minion\n",
+        "request": f"restart:\n  {restart.format('run')}"
+        f"minion:\n  safeupdate.updated:\n    - version: '{version}'\n"
+        "    - allow_downgrade: True\n",
+    }
+    scene.sls("restarts", ways[way])
+    before = scene.pid()
+    ret = scene.returned(scene.publish("state.apply", "restarts"))
+    assert ret["success"], ret
+    record = scene.wait_end()
+    assert record["phase"] == "committed", record
+    assert record["kind"] == "update", record
+    restarts = scene.query("SELECT phase FROM updates WHERE kind = 'restart' ORDER BY created")
+    assert restarts[-1] == ["committed"], restarts
+    assert before in scene.generations()
+    takes_over(scene, version)
+    end_well(scene, long_job)
+    scene.assert_runs(version)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(600)
 def test_after_a_new_name_the_minion_of_the_former_one_answers_until_its_key_is_accepted(
     scene: UpdateScene, long_job: str
 ) -> None:
