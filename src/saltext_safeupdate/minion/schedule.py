@@ -139,7 +139,7 @@ class Scheduled:
         since, opts = self._owed, schedule.opts
         if since is None:
             return
-        # What is due after that still starts at Salt's own next check.
+        # Salt's own next check starts whatever is due after that.
         until = now - scheduled_times.interval(opts)
         self._owed = until if now < self._settled else None
         for name, job in list(scheduled_times.of_fixed_time(opts)):
