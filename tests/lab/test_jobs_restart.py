@@ -80,6 +80,7 @@ def test_a_restart_waits_for_jobs_and_new_ones_wait_for_it(scene: JobScene) -> N
     states = {job["jid"]: job["state"] for job in scene.call("safeupdate.jobs")["recorded"]}
     assert states == {jid: "running", held: "held", unwanted: "held"}
     assert scene.call("safeupdate.forget", unwanted, timeout=30) == [unwanted]
+    looks = [scene.publish(fun) for fun in ("safeupdate.status", "test.ping", "test.version")]
     crowd = {scene.publish("cmd.run", f"echo c{n} >> {WORK}; echo c{n}"): f"c{n}" for n in CROWD}
     scene.container.write(FLAG, "")
     assert scene.returned(jid)["return"] == "done"
@@ -96,6 +97,8 @@ def test_a_restart_waits_for_jobs_and_new_ones_wait_for_it(scene: JobScene) -> N
     assert traces[:2] == ["start", "end"]
     assert sorted(traces[2:]) == sorted(["held", *crowd.values()]), "once, and no forgotten one"
     scene.master.wait(lambda: scene.open_jobs() == [], 60, "the ledger to be empty")
+    # None of these counts as missed, and comes again.
+    assert scene.call("safeupdate.accepted", looks) == dict.fromkeys(looks, "delivered")
 
 
 def test_what_is_scheduled_while_a_restart_waits_runs_once(scene: JobScene) -> None:

@@ -16,13 +16,15 @@ import salt.utils.minion
 
 from ..core.errors import SafeUpdateError
 from ..core.host import processes
-from ..core.jobs import functions
+from ..core.jobs import functions, jids
 from ..core.jobs.ledger import Ledger, State
-from . import queues
+from . import publication, queues
 from .complaints import Complaints
 
 # Seconds in which a publication may arrive twice, for example while a minion restarts.
 _ONCE_MORE = 60.0
+# Seconds after the start of a minion in which a master may publish earlier jobs to it again.
+_LOOKED_BACK = 900.0
 _AS_PUBLISHED = ("jid", "fun", "arg", "tgt", "tgt_type", "user", "ret")
 
 
@@ -35,6 +37,7 @@ class Answers:
         self._ledger = ledger
         self._complaints = complaints
         self._clock = clock
+        self._began = (clock(), time.monotonic())
 
     def about_pending(self, minion: Any, data: dict[str, Any]) -> bool:
         """Answer a question for a job that does not run now and will be returned."""
@@ -78,6 +81,25 @@ class Answers:
             f"{job.jid}' shows what the first one returned."
         )
         send(minion, data, text, retcode=1)
+
+    def is_of_earlier(self, data: Mapping[str, Any]) -> bool:
+        """Tell whether a job was published before this minion began."""
+        at, since = self._began
+        if time.monotonic() > since + _LOOKED_BACK:
+            return False
+        made = jids.made_at(str(data.get("jid")))
+        return made is not None and made < at
+
+    def note_look(self, data: Mapping[str, Any], described: Mapping[str, Any]) -> None:
+        """Record a job that only looks: after a restart it would count as missed otherwise."""
+        name, fun = publication.name(data), data.get("fun")
+        if not name or functions.is_recorded(fun) or not functions.is_redelivered(fun):
+            return
+        try:
+            if self._ledger.accept(name, **described) is None:
+                self._ledger.delivered(name)
+        except SafeUpdateError as err:
+            self._complaints.log("job %s may run again", data.get("jid"), err)
 
     def while_held(self, minion: Any, data: dict[str, Any]) -> bool:
         """While jobs are held, answer calls that need none of the code that is being replaced."""

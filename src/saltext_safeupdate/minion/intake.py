@@ -157,6 +157,8 @@ class Intake:
         if not may_start and not functions.starts_at_once(data.get("fun")):
             self._hold(original, minion, data, queued)
             return None
+        if not may_start or self._answers.is_of_earlier(data):
+            self._answers.note_look(data, self._described(minion, data))
         try:
             self._let_wait_for_earlier(minion, data)
             return self._start(original, minion, data, lock, waited, (queued, of_jobs))
@@ -276,6 +278,7 @@ class Intake:
     ) -> None:
         """Answer the job, or put it into Salt's queue until the minion has restarted."""
         if self._answers.while_held(minion, data):
+            self._answers.note_look(data, self._described(minion, data))
             return
         if queued:
             data[queues.QUEUED] = True
@@ -286,6 +289,7 @@ class Intake:
         finally:
             held = self._is_held_somewhere(minion, data)
         if held:
+            self._answers.note_look(data, self._described(minion, data))
             log.info("safeupdate: job %s is held until the minion has restarted", data.get("jid"))
 
     def _is_held_somewhere(self, minion: Any, data: dict[str, Any]) -> bool:

@@ -1,11 +1,13 @@
 """What the main process does about a job on its way in."""
 
+import contextlib
 import os
 from typing import ClassVar
 from unittest.mock import Mock
 
 import pytest
 import salt.payload
+import salt.utils.jid
 import salt.utils.state
 
 from saltext_safeupdate import patches
@@ -41,8 +43,26 @@ def test_a_job_that_is_published_again_does_not_start_again(world):
 
 @pytest.mark.parametrize("fun", CHEAP)
 def test_cheap_functions_are_not_recorded(world, fun):
-    assert world.publish(fun=fun) is not None
+    assert world.publish(salt.utils.jid.gen_jid({}), fun) is not None
     assert not world.ledger.exists()
+
+
+@pytest.mark.parametrize("fun", CHEAP)
+def test_around_a_restart_they_are_recorded_or_a_master_would_publish_them_again(world, fun):
+    """
+    | Published | Recorded |
+    | --- | --- |
+    | before this minion began, so it has come again, or waited in a queue | yes |
+    | while jobs are held for a restart | yes |
+    | at any other time | no |
+    | of a kind that never is published again | no |
+    """
+    new = salt.utils.jid.gen_jid({})
+    assert world.publish(fun=fun) is not None
+    with contextlib.closing(locks.acquire(world.settings.run_dir, "drain", "")):
+        world.publish(new, fun)
+    found = world.states() if world.ledger.exists() else {}
+    assert found == ({JID: "delivered", new: "delivered"} if functions.is_redelivered(fun) else {})
 
 
 def test_several_functions_are_one_job(world):

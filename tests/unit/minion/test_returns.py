@@ -7,6 +7,7 @@ import sqlite3
 import pytest
 import salt.payload
 from salt.exceptions import SaltReqTimeoutError
+from salt.utils.jid import gen_jid
 
 from saltext_safeupdate.core.errors import RecordError
 from saltext_safeupdate.core.host import locks
@@ -16,7 +17,7 @@ from saltext_safeupdate.minion import returns
 from saltext_safeupdate.minion.complaints import Complaints
 from saltext_safeupdate.minion.returns import Returns
 
-from .conftest import JID, OTHER_JID, FakeMinion
+from .conftest import JID, FakeMinion
 
 
 def test_a_delivered_return_is_wiped(world):
@@ -52,7 +53,7 @@ def test_a_return_that_salt_fails_to_send_stays(world, monkeypatch):
         raise ConnectionError("the bus is gone")
 
     monkeypatch.setattr(FakeMinion, "_return_pub", fail)
-    for jid, fun in ((JID, "cmd.run"), (OTHER_JID, "test.ping")):
+    for jid, fun in ((JID, "cmd.run"), (gen_jid({}), "test.ping")):
         data = world.publish(jid, fun)
         with pytest.raises(ConnectionError):
             world.run(data)

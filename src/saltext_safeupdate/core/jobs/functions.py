@@ -20,9 +20,9 @@ class Kind:
     """
 
     ORDINARY = 0
-    # It changes nothing and costs little. It is not recorded: if a restart loses it, the master
-    # publishes it again and it runs again. salt-call runs it while jobs are held, because nothing
-    # can hold a job of salt-call.
+    # It changes nothing and costs little. It is only recorded around a restart: if that loses it,
+    # the master publishes it again. salt-call runs it while jobs are held, because nothing can hold
+    # a job of salt-call.
     LOOKS = 1
     # It shows or steers an update or jobs, so it is needed just while other jobs are held. If it
     # ends a job that hangs, the update would otherwise wait for that job without end. It starts at
