@@ -230,6 +230,33 @@ def test_in_a_directory_of_another_user_jobs_are_waited_for_all_the_same(theirs)
     assert (theirs.run_dir / "jobs.lock").read_text(), "the next minion knows what was ended"
 
 
+def test_a_directory_that_is_swapped_while_root_looks_is_of_others(theirs):
+    """Its real path is not known at that moment, as of links that lead to each other."""
+    real, place, aim = shutil.which("readlink"), theirs.run_dir, theirs.run_dir.parent / "aim"
+    (place / "drain.lock").symlink_to(aim)
+    stub = theirs.bin / "readlink"
+    stub.write_text(
+        f'#!/bin/sh\nmv {place} {place}.away && ln -s {place} {place}\n{real} "$@"\nfound=$?\n'
+        f"rm {place} && mv {place}.away {place}\nexit $found\n"
+    )
+    stub.chmod(0o755)
+    assert theirs.guard().wait(WAIT) == 0
+    assert not aim.exists()
+
+
+def test_another_user_cannot_stand_in_for_a_supervisor(theirs):
+    """Files of two file systems may have the same number, by which the kernel lists locks."""
+    os.chown(theirs.run_dir, 0, 0)
+    theirs.run_dir.chmod(0o755)
+    paths = [theirs.run_dir / f"{name}.lock" for name in ("jobs", "supervisor")]
+    for path in paths:
+        path.touch(0o644)
+    _holder(theirs, paths, user=THEM)
+    guard = theirs.guard(limit=1)
+    assert guard.wait(WAIT) == 0
+    assert "did not end" in guard.stdout.read()
+
+
 def test_where_the_minion_is_root_a_directory_of_another_user_is_not_used(theirs):
     theirs.minion = theirs.popen(["sleep", "300"])
     with theirs.held("jobs"):
@@ -338,25 +365,26 @@ def test_without_the_directory_it_does_not_wait(host):
     assert host.popen(["sh", PROGRAM, "/nonexistent", "x", "9", "9"]).wait(WAIT) == 0
 
 
-def _holder(host, alone, shared=()):
+def _holder(host, alone, shared=(), user=None):
     """Return a process that has locks alone, and a share of others."""
-    process = _begin_holder(host, alone, shared)
+    process = _begin_holder(host, alone, shared, user)
     process.stdout.readline()
     return process
 
 
-def _begin_holder(host, alone, shared=()):
+def _begin_holder(host, alone, shared=(), user=None):
     """Return a process that takes locks, one after the other."""
     code = (
-        "import fcntl, sys, time\n"
-        "files = [(open(name[1:], 'a'), name[0]) for name in sys.argv[1:]]\n"
+        "import fcntl, os, sys, time\n"
+        "flags = os.O_RDONLY | (0 if os.geteuid() else os.O_CREAT)\n"
+        "files = [(os.open(name[1:], flags, 0o600), name[0]) for name in sys.argv[1:]]\n"
         "for file, how in files:\n"
         "    fcntl.flock(file, fcntl.LOCK_EX if how == '!' else fcntl.LOCK_SH)\n"
         "print(flush=True)\n"
         "time.sleep(300)"
     )
     names = [f"!{path}" for path in alone] + [f"={path}" for path in shared]
-    return host.popen(["python3", "-c", code, *names], stdout=subprocess.PIPE)
+    return host.popen(["python3", "-c", code, *names], stdout=subprocess.PIPE, user=user)
 
 
 def test_the_supervisors_own_restart_is_not_held_up(host):

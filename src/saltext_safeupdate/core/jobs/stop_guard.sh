@@ -44,6 +44,8 @@ supervised() {
 $locks
 EOF
     for pid in $by_jobs; do
+        # Another user may lock files that have these numbers in other file systems.
+        [ -O "/proc/$pid" ] || continue
         for file in $(find "/proc/$pid/fd" -lname '*/supervisor.lock' 2>/dev/null); do
             case $held in *" $pid:$(stat -L -c %i "$file" 2>/dev/null) "*) return 0 ;; esac
         done
@@ -185,7 +187,8 @@ running() {
 # directory in its place.
 of_others() {
     [ "$(id -u)" = 0 ] || return 1
-    for_place=$(readlink -f "$run_dir") || return 1
+    # There it is a directory. Whoever puts something else in its place is somebody else.
+    for_place=$(readlink -f "$run_dir") || return 0
     run_dir=$for_place last=1
     while :; do
         read -r owner mode <<EOF
