@@ -8,11 +8,14 @@ What the interpreter of a build gains when root looks at the build with it: noth
 | end another process | no | no |
 | fill the disk or the memory, or fork on | up to the limits | up to the limits |
 | leave a process or a file behind | no | no process |
-| reach a listener of this host | no | an address, as every local user |
+| reach a listener of this host, by an address or a path | no | no |
+| read what is in root's session keyring | no | no |
+| have another process ended if the memory runs short | no | no |
 | have root write elsewhere by lies about itself | no | no |
 """
 
 import contextlib
+import ctypes
 import json
 import os
 import pathlib
@@ -24,6 +27,7 @@ import tempfile
 import pytest
 
 from saltext_safeupdate.core.errors import CommandError, SafeUpdateError
+from saltext_safeupdate.core.extensions import interpreter
 from saltext_safeupdate.core.host.command import run
 from saltext_safeupdate.core.slots import byte_code, private
 from saltext_safeupdate.core.slots.confined import confined
@@ -35,8 +39,20 @@ pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="slots are made by roo
 # An interpreter that every user can start, as that of a build.
 PYTHON = "/usr/bin/python3"
 ATTACK = """\
-import json, os, signal, socket, sys, tempfile, time
+import ctypes, json, os, signal, socket, sys, tempfile, time
 aim, tree, port, victim = {aim!r}, {tree!r}, {port}, {victim}
+def unix():
+    with socket.socket(socket.AF_UNIX) as one:
+        one.connect(aim + "/socket")
+def key_of_root():
+    libc, found = ctypes.CDLL(None), ctypes.create_string_buffer(8)
+    number = libc.syscall(250, 10, -3, b"user", b"safeupdate-test", 0)
+    if libc.syscall(250, 11, number, found, 8) < 1:
+        raise OSError
+def spared():
+    with open("/proc/self/oom_score_adj") as file:
+        if int(file.read()) == 1000:
+            raise OSError
 def write(path):
     with open(path, "a") as file:
         file.write("evil")
@@ -70,6 +86,9 @@ TRIES = dict(
     memory=lambda: bytearray(8 << 30),
     huge=huge,
     net=lambda: socket.create_connection(("127.0.0.1", port), 5),
+    unix=unix,
+    keyring=key_of_root,
+    spared=spared,
     tmp=lambda: write("/var/tmp/safeupdate-evil"),
     forks=forks,
     stay=stay,
@@ -95,8 +114,13 @@ TRIES = (
     "memory",
     "huge",
     "net",
+    "unix",
+    "keyring",
+    "spared",
     "tmp",
 )
+# The number of add_key(2), and what stands for the keyring of the session.
+_ADD_KEY, _SESSION = 248, -3
 
 
 def _uses(code):
@@ -121,6 +145,7 @@ class Build:
         (self.aim / "known").write_text("known")
         (self.aim / "key").write_text("key")
         (self.aim / "key").chmod(0o600)
+        ctypes.CDLL(None).syscall(_ADD_KEY, b"user", b"safeupdate-test", b"key", 3, _SESSION)
         self.home = self.aim / "home" / "saltext_safeupdate"
         self.home.mkdir(parents=True)
         (self.home / "__init__.py").write_text("")
@@ -133,7 +158,9 @@ class Build:
         private.let_all_read(str(self.tree))
 
     def content(self):
-        return {path: path.lstat().st_mtime_ns for path in self.aim.rglob("*")}
+        return {
+            path: path.lstat().st_mtime_ns for path in self.aim.rglob("*") if path.name != "socket"
+        }
 
 
 @pytest.fixture
@@ -167,7 +194,11 @@ def victim():
 
 def attempts(build, victim, tries, look):
     """Return what the interpreter of the build gains."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as listener,
+        socket.create_server(str(build.aim / "socket"), family=socket.AF_UNIX),
+    ):
+        (build.aim / "socket").chmod(0o777)
         port = listener.getsockname()[1]
         words = {"aim": str(build.aim), "tree": str(build.tree), "port": port}
         build.lies(ATTACK.format(**words, victim=victim.pid, tries=tries))
@@ -180,7 +211,7 @@ def strangers():
     for each in filter(str.isdecimal, os.listdir("/proc")):
         with contextlib.suppress(FileNotFoundError):
             users[each] = os.stat(f"/proc/{each}").st_uid
-    return [each for each, user in users.items() if 60578 <= user <= 61183]
+    return [each for each, user in users.items() if 60706 <= user <= 61183]
 
 
 def test_the_interpreter_of_a_build_gains_nothing(build, victim, look, request):
@@ -189,7 +220,7 @@ def test_the_interpreter_of_a_build_gains_nothing(build, victim, look, request):
     in_container = request.node.callspec.params["look"] == "in a container"
     path = pathlib.Path("/var/tmp/safeupdate-evil")
     path.unlink(missing_ok=True)
-    assert gained == (["net", "tmp"] if in_container else [])
+    assert gained == (["tmp"] if in_container else [])
     assert build.content() == before
     assert victim.poll() is None
     assert not (build.tree / "evil").exists()
@@ -197,8 +228,8 @@ def test_the_interpreter_of_a_build_gains_nothing(build, victim, look, request):
 
 def test_as_root_it_would_gain_all_of_that(build, victim):
     """The attacks are real."""
-    gained = attempts(build, victim, ("write", "change", "tree", "key", "end", "net"), run)
-    assert gained == ["write", "change", "tree", "key", "end", "net"]
+    tries = ["write", "change", "tree", "key", "end", "net", "unix", "keyring", "spared"]
+    assert attempts(build, victim, tries, run) == tries
     assert victim.wait(30) == -signal.SIGTERM
 
 
@@ -257,10 +288,14 @@ def test_root_writes_nothing_where_it_says(build, look, lie):
 def test_its_byte_code_is_written_next_to_its_sources_only(build, look):
     (build.aim / "root.py").write_text("x = 1")
     (build.place / "salt" / "away").symlink_to(build.aim)
+    # Whoever may write there could have it lead elsewhere when it was looked at.
+    (build.aim / "way").symlink_to(build.place / "salt")
+    (build.place / "salt" / "other.py").write_text("x = 1")
     paths = [
         build.aim / "root.py",
         build.place / "salt" / "away" / "root.py",
         build.place / ".." / ".." / ".." / ".." / ".." / "aim" / "root.py",
+        build.aim / "way" / "other.py",
         build.place / "salt" / "none.py",
         build.place / "salt" / "__init__.py",
     ]
@@ -280,6 +315,18 @@ def test_byte_code_that_is_printed_is_used(build, look):
     loads = "import salt; print(salt.__cached__)"
     assert run((build.python, "-I", "-c", loads), timeout=60).stdout.strip() == str(cached)
     assert cached.stat().st_mtime_ns == before, "it was good where it lies"
+
+
+def test_modules_that_ask_for_their_user_can_be_imported(build, look):
+    """Salt does when its configuration is loaded, and so do extensions that import that."""
+    (build.place / "asking.py").write_text(
+        "import os, pathlib, pwd\npwd.getpwuid(os.getuid()).pw_name\n"
+        "(pathlib.Path.home() / 'x').exists()\n"
+        "try:\n    pwd.getpwuid(61183 if os.getuid() != 61183 else 61182)\n"
+        "except KeyError:\n    pass\nelse:\n    raise SystemExit\n"
+    )
+    private.let_all_read(str(build.tree))
+    assert interpreter.importable(build.python, look, ["asking"]) == (["asking"], [])
 
 
 def test_this_extension_is_put_into_the_tree(build, look):

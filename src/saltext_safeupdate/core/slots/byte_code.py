@@ -56,9 +56,10 @@ def _take(tree: str, line: str) -> None:
     if found is None or not os.path.isfile(f"{found[3]}.py"):
         return
     directory, name = os.path.split(found[3])
-    path = os.path.join(directory, "__pycache__", f"{name}.{found[1]}.pyc")
-    if not is_below(tree, f"{found[3]}.py"):
+    # Somebody could change a link on the way before it is followed again. Only root writes here.
+    if os.path.realpath(directory) != directory or not is_below(tree, f"{found[3]}.py"):
         return
+    path = os.path.join(directory, "__pycache__", f"{name}.{found[1]}.pyc")
     os.makedirs(os.path.dirname(path), exist_ok=True)
     if is_below(tree, path):
         with contextlib.suppress(FileNotFoundError):
