@@ -123,26 +123,26 @@ def who_else_writes(path: str) -> str:
     return ""
 
 
-def others_on_the_way(path: str) -> str:
+def others_on_the_way(path: str, me: int | None = None) -> str:
     """
     Tell who else could replace what is at an absolute path; empty if only root and this user could.
 
-    A link on the way counts as well: whoever may write where it leads could. Raises OSError.
+    *me* is the UID of another user instead of this one. A link on the way counts as well: whoever
+    may write where it leads could. Raises OSError.
     """
-    below = ""
-    while True:
+    below, me = "", os.geteuid() if me is None else me
+    while path != below:
         seen = os.lstat(path)
         if stat.S_ISLNK(seen.st_mode):
             return f"{path} is a link; name the place where it leads"
-        if seen.st_uid not in (0, os.geteuid()):
+        if seen.st_uid not in (0, me):
             return f"{path} belongs to another user (UID {seen.st_uid})"
         # In such a directory, nobody renames what belongs to others.
         shared = below and seen.st_mode & stat.S_ISVTX
         if seen.st_mode & 0o022 and not shared:
             return f"others can write to {path} (mode {stat.S_IMODE(seen.st_mode):04o})"
-        if path == "/":
-            return ""
         below, path = path, os.path.dirname(path)
+    return ""
 
 
 def give_to_owner(path: str) -> None:

@@ -3,7 +3,7 @@ The stop guard: a drop-in of the minion's unit that delays a stop until no job r
 
 The program next to this file does the waiting, in shell, so that it works when Salt, Python
 or the database do not. The drop-in names a copy of it in the state directory, which no package
-update removes. If that directory belongs to another user, the copy is next to the drop-in, because
+update removes. If others could replace that directory, the copy is next to the drop-in, because
 systemd runs it as root.
 """
 
@@ -217,9 +217,12 @@ def _seconds(span: str) -> float:
 
 
 def _is_of_others(directory: str) -> bool:
-    """Tell whether a directory belongs to another user than root, such as by the option 'user'."""
-    try:
-        return os.stat(directory).st_uid != 0
-    except OSError:
+    """Tell whether others than root could replace a directory, such as by the option 'user'."""
+    while not os.path.lexists(directory):
         # Root makes it.
-        return False
+        directory = os.path.dirname(directory)
+    try:
+        return bool(files.others_on_the_way(directory, me=0))
+    except OSError:
+        # It has just been replaced.
+        return True

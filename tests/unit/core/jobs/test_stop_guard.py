@@ -56,12 +56,23 @@ def test_no_other_user_may_change_what_systemd_runs(make, tmp_path, monkeypatch)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only the superuser gives a directory away")
-def test_whose_the_directory_is_is_found(tmp_path):
-    os.chown(tmp_path, 0, 0)
-    assert not stop_guard._is_of_others(str(tmp_path))
-    assert not stop_guard._is_of_others(str(tmp_path / "none"))
-    os.chown(tmp_path, 65534, 65534)
-    assert stop_guard._is_of_others(str(tmp_path))
+@pytest.mark.parametrize("state_dir", ["", "state", "state/none"])
+@pytest.mark.parametrize("kind", ["owner", "group", "link"])
+def test_whose_the_directory_is_is_found(tmp_path, kind, state_dir):
+    """Also if it is root's in a directory of others, who could rename it."""
+    (tmp_path / "theirs" / "state").mkdir(parents=True)
+    theirs = tmp_path / "theirs"
+    wanted = str(theirs / state_dir)
+    assert not stop_guard._is_of_others(wanted)
+    assert not stop_guard._is_of_others(f"/{wanted}"), "it ends"
+    if kind == "owner":
+        os.chown(theirs, 65534, 65534)
+    elif kind == "group":
+        theirs.chmod(0o775)
+    else:
+        theirs.rename(tmp_path / "elsewhere")
+        theirs.symlink_to("elsewhere")
+    assert stop_guard._is_of_others(wanted)
 
 
 def test_a_file_of_other_bytes_is_written_anew(make):
