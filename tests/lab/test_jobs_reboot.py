@@ -10,6 +10,7 @@ import pytest
 
 from devtools.experiment import MINION
 from devtools.lab.container import Lab
+from devtools.lab.recipes import MINION_PACKAGES
 from tests.lab.handover import HandoverScene, other
 from tests.lab.jobs import WAITING, WORK, JobScene
 from tests.lab.series import series
@@ -183,8 +184,12 @@ def test_what_is_to_run_in_the_next_minion_does_so_also_after_a_handover(
     assert one[2] != two[2]
 
 
-def patch_day(command: str) -> str:
+def patch_day(command: str, version: str) -> str:
     latest = "pkg.latest:\n    - name: salt-minion\n    - refresh: True"
+    if version == "3008.3":
+        # Nothing newer is on offer.
+        pkgs = "".join(f"\n      - {each}: '{other(version)}'" for each in MINION_PACKAGES)
+        latest = f"pkg.installed:\n    - refresh: True\n    - pkgs:{pkgs}"
     boot = f"cmd.run:\n    - name: echo boot >> {WORK}.boots; {command}"
     return work("one") + state("minion", latest) + state("boot", boot) + work("two")
 
@@ -201,7 +206,7 @@ def test_a_run_that_reboots_by_itself_changes_the_own_packages(
     systemd starts nothing new while the host goes down, so the own packages come after the boot.
     """
     scene = begin(HandoverScene(lab, site, version)).up()
-    scene.sls("patch", patch_day(command))
+    scene.sls("patch", patch_day(command, version))
     jid = scene.publish("state.apply", "patch")
     scene.container.come_back(timeout=240)
     judged(scene, jid, "one two")
@@ -213,28 +218,43 @@ def test_a_run_that_reboots_by_itself_changes_the_own_packages(
     assert scene.leftovers() == []
 
 
-@pytest.mark.parametrize("way", ["schedule", pytest.param("salt-call", marks=pytest.mark.soak)])
+CALLS = {
+    "salt-call": ("salt-call", "--log-level", "quiet"),
+    # As a timer does it: systemd ends it with the host.
+    "masterless": ("systemd-run", "--unit=patch", "--collect", "salt-call", "--local"),
+}
+
+
+@pytest.mark.parametrize(
+    "way", ["schedule", *(pytest.param(each, marks=pytest.mark.soak) for each in CALLS)]
+)
 def test_a_run_that_cannot_continue_leaves_the_own_packages_to_the_boot(
     lab: Lab, site: Path, version: str, way: str, begin: Callable[[Any], Any]
 ) -> None:
     """
     A run that cannot continue after the boot: what it had taken is installed then, without it.
 
-    The engine of the minion begins the update.
+    ========== ======================================= ==========================
+    schedule   of the minion                           its engine begins after it
+    salt-call  beside the minion                       the same
+    masterless ``--local`` from a timer, no minion     the watchdog begins
+    ========== ======================================= ==========================
     """
     scene = begin(HandoverScene(lab, site, version)).up()
     # Behind the position nothing is on offer any more.
     gone = "cmd.run:\n    - name: rm -rf /etc/apt/sources.list.d /var/lib/apt/lists"
-    patch = patch_day("systemctl reboot") + state("gone", gone)
+    patch = patch_day("systemctl reboot", version) + state("gone", gone)
     scene.sls("patch", patch)
-    call = [scene.call_program, "--log-level", "quiet", "state.apply", "patch"]
     process = None
     if way == "schedule":
         words = ("function=state.apply", "job_args=['patch']", "hours=99")
         assert scene.call("schedule.add", "patch", *words)["result"]
         scene.publish("schedule.run_job", "patch", force=True)
     else:
-        process = scene.container.popen(call)
+        if way == "masterless":
+            scene.container.write("/srv/salt/patch.sls", patch)
+            scene.container.run(["systemctl", "disable", "--now", scene.unit])
+        process = scene.container.popen([*CALLS[way], "state.apply", "patch"])
     boots = f"{WORK}.boots"
     scene.master.wait(lambda: not scene.container.is_up or scene.container.exists(boots), 90, boots)
     scene.container.come_back(timeout=240)
@@ -243,7 +263,10 @@ def test_a_run_that_cannot_continue_leaves_the_own_packages_to_the_boot(
     record = scene.wait_end()
     assert record["phase"] == "committed", record
     assert scene.version() == other(version)
-    assert scene.container.read(f"{WORK}.boots").split() == ["boot"], "it reboots once"
-    scene.wait_alone()
-    assert scene.answers() == other(version)
+    assert scene.container.read(boots).split() == ["boot"], "it reboots once"
+    if way == "masterless":
+        assert scene.container.service()["ActiveState"] == "inactive"
+    else:
+        scene.wait_alone()
+        assert scene.answers() == other(version)
     assert scene.leftovers() == []

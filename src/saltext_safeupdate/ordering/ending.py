@@ -61,6 +61,18 @@ class Ending:
         if run.restart_reason:
             self._request_restart(run)
 
+    def interrupted(self, run: Run) -> None:
+        """Leave to the next boot what is deferred in a run that the host ends with itself."""
+        guard = self._packages().guard
+        try:
+            # A recorded run is resumed.
+            if run.pending and not run.recorded and guard.host_goes_down():
+                guard.leave_to_next_boot(run.pending)
+        except (CommandExecutionError, SafeUpdateError) as err:
+            log.error("safeupdate: nothing is left to the next boot: %s", err)
+        finally:
+            _drop(run.pending)
+
     def _carry_out(self, run: Run, outermost: Level) -> None:
         names = sorted({name for entry in run.pending for name in entry.deferral.changes})
         requests = [entry.deferral.request for entry in run.pending]

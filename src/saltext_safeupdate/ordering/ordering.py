@@ -32,7 +32,12 @@ class Ordering:
                 files = set_up_gone.stamp(self._host.opts)
                 run.recorded, resumed = self._recording.of_run()
                 run.plain, run.suspend = not resumed, self._recording.suspend
-            ret = function()
+            try:
+                ret = function()
+            except SystemExit:
+                if len(run.levels) == 1 and not run.remote:
+                    self._end.interrupted(run)
+                raise
             try:
                 self._conclude(run, level, ret)
             except Exception as err:  # noqa: BLE001 (it is told)

@@ -118,12 +118,17 @@ def test_a_run_that_is_aborted_leaves_no_files(minion):
     assert not list((minion.path / "state").glob("deferred *"))
 
 
+ENDED = {"module.run": [{"test.raise_exception": ["SystemExit"]}]}
+
+
+@pytest.mark.parametrize("ended", [False, True])
 @pytest.mark.parametrize(("enabled", "armed"), [("enabled", 0), ("disabled", 1)])
-def test_a_host_that_goes_down_leaves_it_to_the_boot(minion, monkeypatch, enabled, armed):
+def test_a_host_that_goes_down_leaves_it_to_the_boot(minion, monkeypatch, enabled, armed, ended):
     """
     This run cannot continue after the boot: no master has published it.
 
-    The engine begins the update then. A watchdog does if no minion starts with the host.
+    The engine begins the update then. A watchdog does if no minion starts with the host. systemd
+    may have *ended* the run before its end.
     """
     armings = []
     later_ = {"minion": LATEST, "later": later(minion, OFFERS["gone"])}
@@ -132,18 +137,29 @@ def test_a_host_that_goes_down_leaves_it_to_the_boot(minion, monkeypatch, enable
         down.setattr(minion.services, "arm", lambda *args: armings.append(args))
         state = ServiceState("deactivating", enabled, 0)
         down.setattr(minion.services, "state", lambda unit: state)
-        results = minion.apply(later_)
+        if ended:
+            with pytest.raises(SystemExit):
+                minion.apply({**later_, "end": ENDED})
+        else:
+            ret = minion.apply(later_)["minion"]
+            assert (ret["result"], ret["changes"]) == (None, {})
+            assert "after the boot" in ret["comment"]
     assert len(armings) == armed
     assert minion.record().ran_before is (not armed)
-    assert results["minion"]["result"] is None
-    assert results["minion"]["changes"] == {}
-    assert "after the boot" in results["minion"]["comment"]
     assert minion.record().phase.value == "requested"
+    assert not list((minion.path / "state").glob("deferred *"))
     minion.end_job()
     factory.launch(minion.host)
     minion.end_job()
     assert minion.record().phase.value == "committed", minion.record().reason
     assert minion.database.installed["salt-minion"] == "2"
+
+
+def test_a_run_that_somebody_ends_leaves_nothing(minion):
+    with pytest.raises(SystemExit):
+        minion.apply({"minion": LATEST, "end": ENDED})
+    assert minion.record() is None
+    assert not list((minion.path / "state").glob("deferred *"))
 
 
 GONE = {"pkg.removed": [{"name": "plugin"}, {"name": "salt-minion"}]}
