@@ -18,6 +18,8 @@ from tests.lab.handover import FLAG, UNTIL_FLAG, HandoverScene
 from tests.lab.jobs import WORK, Publishing
 from tests.lab.scene import TELLS
 from tests.lab.test_engine_rollback import FAULTS
+from tests.lab.test_jobs_redelivery import done, program
+from tests.support import documents
 
 FAULTY = "3008.3+faulty"
 OLD, NEW = "3006.28", "3008.3"
@@ -25,7 +27,7 @@ OLD, NEW = "3006.28", "3008.3"
 WATCH = 60
 SHORT = ("cannot run a job",)
 # What startup states write when they begin and when they end: the version that runs them.
-STARTS = "/var/tmp/starts"
+STARTS, BEHIND = "/var/tmp/starts", "/var/tmp/behind"
 NOTE = f"{{{{ grains.saltversion }}}} >> {STARTS}"
 STARTUP = f"starts:\n  cmd.run:\n    - name: echo begin {NOTE}; sleep 15; echo end {NOTE}\n"
 # Both are named: apt takes the newest of a package that is only needed.
@@ -190,11 +192,17 @@ def goes_unnoticed(
 def test_a_highstate_that_updates_the_minion_waits_for_no_job(
     scene: UpdateScene, long_job: str
 ) -> None:
+    """In the orchestration of the page, the step behind ``safeupdate.wait`` has the new minion."""
+
     def update() -> dict[str, Any]:
-        jid = scene.publish("state.apply", "update")
-        assert scene.returned(jid)["success"]
+        said = done(program(scene, "salt-run", "state.orchestrate", "steps"))
+        assert scene.container.read(BEHIND, "") == f"{NEW}\n", said
         return scene.wait_end()
 
+    page = documents.REPO / "docs" / "topics" / "explanation" / "ordering.md"
+    steps = next(each.text for each in documents.blocks(page) if "safeupdate.wait" in each.text)
+    scene.sls("steps", steps.replace("web*", scene.name))
+    scene.sls("behind", f"behind:\n  cmd.run:\n    - name: echo {NOTE.replace(STARTS, BEHIND)}\n")
     scene.sls("update", HIGHSTATE)
     goes_unnoticed(scene, long_job, NEW, update)
 
