@@ -1,8 +1,8 @@
 """
-A job that somebody ends does not continue.
+A job that somebody ends does not run later.
 
-Salt ends a job by a signal to its process. A suspended job has no process. A job that is about to
-be suspended would continue after its restart although its process was killed.
+Salt ends a job by a signal to its process. A held or suspended job has no process. A job that is
+about to be suspended would continue after its restart although its process was killed.
 """
 
 from __future__ import annotations
@@ -21,15 +21,16 @@ from ..core.settings import Settings
 
 log = logging.getLogger(__name__)
 
-_TOLD = (
+_SUSPENDED = (
     "Job {jid} was suspended: it does not continue, and its master gets a failure. A restart or a "
     "reboot that it has requested happens nevertheless."
 )
+_HELD = "Job {jid} was held: it is not run, and its master gets a failure."
 
 
 def call_off(settings: Settings, data: Mapping[str, Any]) -> str | None:
     """
-    Keep the jobs that this call ends from continuing; return the answer, None if Salt answers.
+    Keep the jobs that this call ends from running; return the answer, None if Salt answers.
 
     An error never stops Salt.
     """
@@ -47,12 +48,19 @@ def call_off(settings: Settings, data: Mapping[str, Any]) -> str | None:
             return None
         suspensions = Suspensions(settings.database, busy_timeout=patience)
         suspensions.call_off([job.key for job in ours], str(fun))
-        waiting = [job for job in ours if job.awaits and not processes.alive(job.runner)]
+        waiting = [
+            job
+            for job in ours
+            if (job.awaits or job.state is State.HELD) and not processes.alive(job.runner)
+        ]
     except SafeUpdateError as err:
-        log.error("safeupdate: a job that %s ends may continue: %s", fun, err)
+        log.error("safeupdate: a job that %s ends may run nevertheless: %s", fun, err)
         return None
-    return _TOLD.format(jid=jid) if jid and waiting else None
+    if not (jid and waiting):
+        return None
+    return (_SUSPENDED if waiting[0].awaits else _HELD).format(jid=jid)
 
 
 def _may_go_on(job: Job) -> bool:
-    return functions.is_resumable(job.fun) and job.state in (State.HELD, State.RUNNING)
+    resumable = functions.is_resumable(job.fun)
+    return job.state is State.HELD or (job.state is State.RUNNING and resumable)

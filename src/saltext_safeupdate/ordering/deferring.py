@@ -8,7 +8,6 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from ..core.errors import SafeUpdateError
-from ..core.packages.request import Request
 from . import parallel, results
 from .chunks import for_now, for_the_end, join_comments, without_packages
 from .own_packages import OwnPackages
@@ -126,15 +125,21 @@ class Deferring:
         called = called._replace(low=low)
         try:
             if "uptodate" in (low["fun"], low.get("sfun")):
-                return self._upgrade_rest(run, called, deferral.request)
+                return self._upgrade_rest(run, called, deferral)
             rest = without_packages(low, deferral.names)
             return None if rest is None else self._called(called._replace(low=rest))
         except (Deferral, SafeUpdateError):
             return None
 
     def _upgrade_rest(
-        self, run: Run, called: StateCall, request: Request | None
+        self, run: Run, called: StateCall, deferral: Deferral
     ) -> dict[str, Any] | None:
+        if called.low.get("pkgs"):
+            # Salt fails if one of these is not upgraded.
+            others = without_packages(called.low, deferral.names)
+            if others is None:
+                return None
+            called = called._replace(low=others)
         with self._own.excluded(run) as possible:
             if possible:
                 done = self._called(called)
@@ -144,10 +149,10 @@ class Deferring:
         if called.low.get("pkgs") or called.low.get("dist_upgrade"):
             # A change of the whole distribution takes no names, or does not heed them.
             return None
-        others = self._own.other_upgrades(request) if request is not None else []
-        if not others:
+        names = self._own.other_upgrades(deferral.request) if deferral.request else []
+        if not names:
             return None
-        return self._called(called._replace(low={**called.low, "pkgs": others}))
+        return self._called(called._replace(low={**called.low, "pkgs": names}))
 
     def _called(self, called: StateCall) -> dict[str, Any] | None:
         ret = self._call(*called)

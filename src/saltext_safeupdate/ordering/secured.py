@@ -45,15 +45,26 @@ class NoRoomError(SafeUpdateError):
 
 @frozen
 class Secured:
-    """The package files of one deferred change."""
+    """
+    The package files of one deferred change.
+
+    *others* are the packages that only come along, with the versions of before. What a later state
+    has made of them stays.
+    """
 
     manager: PackageManager
     place: str
     files: tuple[File, ...]
+    others: Mapping[str, str]
 
     @property
     def versions(self) -> dict[str, str]:
         return {file.package: file.version for file in self.files}
+
+    def _due(self) -> list[File]:
+        now = self.manager.installed(self.others)
+        changed = {name for name, version in now.items() if version != self.others[name]}
+        return [file for file in self.files if file.package not in changed]
 
     def is_meant_by(self, request: Request | None) -> bool:
         """Tell whether a call at the end of the run is the one that these files are for."""
@@ -68,7 +79,7 @@ class Secured:
     def install(self) -> dict[str, dict[str, str]]:
         """Install them; return what has changed, as Salt's modules do. Raises SafeUpdateError."""
         before = self.manager.installed(self.versions)
-        self.manager.install(self.files)
+        self.manager.install(self._due())
         after = self.manager.installed(self.versions)
         return {
             name: {"old": before.get(name, ""), "new": version}
@@ -85,8 +96,9 @@ class Secured:
         fun = low.get("sfun") if low["fun"] == "mod_watch" else low["fun"]
         if low["state"] != "pkg" or fun not in _STATES:
             return dict(low)
-        named = named_packages(low) & self.versions.keys()
-        exact = {name: self.versions[name] for name in sorted(named or self.versions)}
+        versions = {file.package: file.version for file in self._due()}
+        named = named_packages(low) & versions.keys()
+        exact = {name: versions[name] for name in sorted(named or versions)}
         left_out = ("version", "sources", "fromrepo")
         return {
             **{key: value for key, value in low.items() if key not in left_out},
@@ -140,7 +152,9 @@ class Securing:
         except BaseException:
             shutil.rmtree(place, ignore_errors=True)
             raise
-        return Secured(manager=manager, place=place, files=tuple(files))
+        along = {file.package for file in files}.difference(names)
+        others = dict.fromkeys(along, "") | manager.installed(along)
+        return Secured(manager=manager, place=place, files=tuple(files), others=others)
 
     def _secure_way_back(self, manager: PackageManager, place: str) -> None:
         try:

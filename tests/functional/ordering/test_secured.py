@@ -171,3 +171,24 @@ def test_only_packages_to_install_are_left_to_the_boot(minion, monkeypatch):
     assert [results[name]["result"] for name in ("gone", "minion")] == [False, False]
     assert "Run this again after the boot" in results["minion"]["comment"]
     assert minion.record() is None
+
+
+@pytest.mark.parametrize("theirs", ["2", "3"])
+def test_what_a_later_state_installs_stays(minion, theirs):
+    """A dependency is taken in version 2, and nobody else's version of it is replaced."""
+    available = minion.database.load()["available"]
+    available["salt-minion"]["2"]["helper"] = None
+    minion.database.update(available={**available, "helper": {"1": {}, "2": {}}})
+    offers = later(minion, {})
+    script = minion.path / "later.py"
+    offered = {"2": {}, "3": {}}
+    script.write_text(
+        _LATER.format(path=str(minion.database.path), versions=offered).replace(
+            "salt-minion", "helper"
+        )
+    )
+    later_one = {"pkg.installed": [{"name": "helper"}, {"version": theirs}]}
+    results = minion.apply({"minion": LATEST, "offers": offers, "helper": later_one})
+    assert results["minion"]["result"] is True
+    assert results["helper"]["result"] is True
+    assert minion.database.installed["helper"] == theirs

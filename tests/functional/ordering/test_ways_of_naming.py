@@ -124,6 +124,14 @@ def test_removal(minion, function):
     assert {"vim", "salt-minion"} <= set(str(results["own"]["changes"]).split("'"))
 
 
+@pytest.mark.parametrize("named", [["salt-minion", "vim"], ["plugin", "vim"], ["salt-minion"]])
+def test_uptodate_updates_what_it_names(minion, named):
+    results = minion.apply(around({"pkg.uptodate": [{"pkgs": named}]}))
+    assert results["own"]["result"] is True, results["own"]
+    assert packages(results["own"]).keys() == {*named, *UPDATED}
+    assert minion.database.installed["nano"] == "1"
+
+
 def test_uptodate_updates_everything_else_where_it_stands(minion):
     # What needs the new minion cannot be updated without it, so it is deferred as well.
     results = minion.apply(around({"pkg.uptodate": []}))

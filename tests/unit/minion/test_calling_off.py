@@ -128,19 +128,31 @@ def test_what_ends_no_suspended_job_changes_nothing(host, fun, arg):
     assert host.ledger.full(JID).awaits == WAITS.text
 
 
-def test_jobs_that_never_were_suspended_are_left_alone(host):
-    host.ledger.hold(JID, jid=JID, fun="state.apply", master="m", call=b"c", owner="main")
-    host.job(OTHER_JID, fun="cmd.run")
-    for jid in (JID, OTHER_JID):
-        host.end("saltutil.kill_job", jid)
-        assert host.ledger.full(jid).awaits == ""
+ENDING = [("kill_job", JID), ("term_job", JID), ("signal_job", JID, 11), ("kill_all_jobs",)]
+
+
+@pytest.mark.parametrize("fun", ["state.apply", "cmd.run"])
+@pytest.mark.parametrize("ending", ENDING)
+def test_one_that_is_held_is_not_run_any_more(host, fun, ending):
+    described = {"jid": JID, "fun": fun, "master": "m", "call": b"c", "owner": "main"}
+    host.ledger.hold(JID, **described)
+    told = host.end(f"saltutil.{ending[0]}", *ending[1:])
+    assert "not run, and its master gets a failure" in (told or "") or len(ending) == 1
+    assert host.ledger.accept(JID, **described, over=(State.HELD,)) is State.HELD
+    assert host.action()[0] is Action.REPORT
+
+
+def test_one_that_runs_and_cannot_be_suspended_is_left_to_salt(host):
+    host.job(fun="cmd.run")
+    host.end("saltutil.kill_job", JID)
+    assert host.ledger.full(JID).awaits == ""
 
 
 def test_a_database_that_cannot_be_used_keeps_nobody_from_ending_a_job(host, monkeypatch, caplog):
     host.suspend()
     monkeypatch.setattr(Suspensions, "call_off", Mock(side_effect=RecordError("disk full")))
     assert host.end("saltutil.kill_job", JID) is None
-    assert "may continue" in caplog.text
+    assert "may run nevertheless" in caplog.text
 
 
 def test_without_a_database_none_is_made(host):

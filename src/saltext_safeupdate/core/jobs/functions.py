@@ -52,10 +52,11 @@ QUERY = "safeupdate.accepted"
 # They end the job in their arguments. A minion that has missed such a job, or one of those that
 # _ENDING_ALL ends, does not get it any more.
 _ENDING = ("saltutil.kill_job", "saltutil.term_job")
-# They end all jobs, and the signals by which 'saltutil.signal_job' ends one.
+# They end all jobs.
 _ENDING_ALL = ("saltutil.kill_all_jobs", "saltutil.term_all_jobs")
 _SIGNAL = "saltutil.signal_job"
-_ENDING_SIGNALS = ("1", "2", "3", "6", "9", "14", "15")
+# The signals that end no job of Salt's, by their default or because Python ignores or handles them.
+_HARMLESS = frozenset(map(str, (0, 10, 13, 17, 18, 19, 20, 21, 22, 23, 25, 28)))
 # They keep a job from running that the minion does not have yet.
 _GIVING_UP = ("state.soft_kill", "safeupdate.forget")
 # Requests of a rollout. Each answer is complete, and the rollout asks again if it gets none. So
@@ -200,7 +201,8 @@ def ends(fun: object, arg: object) -> str | None:
     if fun not in (*_ENDING, _SIGNAL):
         return None
     jid, signal = _named(arg, "jid", "sig")
-    return (jid or None) if fun != _SIGNAL or signal in _ENDING_SIGNALS else None
+    harmless = fun == _SIGNAL and (not signal or signal in _HARMLESS)
+    return None if harmless else jid or None
 
 
 def gives_up(fun: object, arg: object) -> set[str]:

@@ -151,6 +151,8 @@ def interruption(job: Job, reason: str, now: float, *, transactional: bool = Fal
 
     *transactional*: the job may have run in a transaction that nobody closes any more.
     """
+    if not (job.attempts or job.has_begun):
+        return f"ERROR: Job {job.jid} ({job.fun}) was held, and was not run: {reason}."
     told = (
         f"ERROR: Job {job.jid} ({job.fun}) was interrupted: {reason}. It began at "
         f"{_time(job.changed)} (attempt {job.attempts}) and was found interrupted at {_time(now)}."

@@ -132,17 +132,15 @@ class Suspensions(Database):
 
     def call_off(self, keys: Iterable[str], by: str) -> None:
         """
-        Keep jobs from continuing that are or will soon be suspended: the function *by* ends them.
+        Keep jobs from running that are held, or will soon be suspended: the function *by* ends them.
 
-        A job that was suspended before may be in a queue; it does not start from there either.
+        A job may be in a queue; it does not start from there either.
         """
         ended = Suspension(process="", until=0.0, timeout=0.0, ended=by).text
         with self.transaction() as db:
             db.executemany(
-                "UPDATE jobs SET awaits = ? WHERE key = ? AND (awaits != '' OR state = 'running' "
-                "OR EXISTS (SELECT 1 FROM chunks WHERE key = jobs.key AND substr(tag, 1, ?) = ?)) "
-                "AND state IN ('held', 'running')",
-                [(ended, key, len(SUSPENDED), SUSPENDED) for key in keys],
+                "UPDATE jobs SET awaits = ? WHERE key = ? AND state IN ('held', 'running')",
+                [(ended, key) for key in keys],
             )
 
     def drop(self, key: str, tag: str, left: Mapping[str, str] | None = None) -> None:

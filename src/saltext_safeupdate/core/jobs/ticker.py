@@ -312,7 +312,10 @@ class Ticker:
 
     def _report(self, bare: Job, reason: str) -> None:
         transactional = shutil.which("transactional-update") is not None
-        text = recovery.interruption(bare, reason, self.clock(), transactional=transactional)
+        # One that was only held has begun nothing.
+        only_held = bare.state is State.HELD and not self._suspensions.has_progress(bare.key)
+        job = bare._replace(unbegun=1) if only_held else bare
+        text = recovery.interruption(job, reason, self.clock(), transactional=transactional)
         self._end(bare, text)
 
     def _end(self, bare: Job, text: str) -> None:
