@@ -8,7 +8,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 # The options of a master that say who may publish what.
-_OPTIONS = ("publisher_acl", "publisher_acl_blacklist", "external_auth", "nodegroups")
+_OPTIONS = (
+    *("publisher_acl", "publisher_acl_blacklist", "sudo_acl", "permissive_acl", "external_auth"),
+    *("eauth_acl_module", "auth.enable_expanded_auth_matching", "nodegroups", "user"),
+)
 
 
 def of(config: str, clear_load: Mapping[str, Any], extra: Mapping[str, Any]) -> str:

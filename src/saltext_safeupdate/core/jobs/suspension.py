@@ -132,7 +132,7 @@ class Suspensions(Database):
 
     def call_off(self, keys: Iterable[str], by: str) -> None:
         """
-        Keep jobs from running that are held, or will soon be suspended: the function *by* ends them.
+        Keep jobs from running that are held or will soon be suspended: the function *by* ends them.
 
         A job may be in a queue; it does not start from there either.
         """
