@@ -85,6 +85,9 @@ TABLE: dict[str, int] = {
             *("minion.kill", "minion.restart", "rebootmgr.reboot", "rebootmgr.soft_reboot"),
             *("transactional_update.reboot", "transactional_update.soft_reboot"),
             *(f"service.{name}" for name in ("start", "stop", "restart", "reload", "force_reload")),
+            # Another time, and other processes with those numbers or names.
+            *(f"system.set_system_{name}" for name in ("time", "date", "date_time")),
+            *("ps.kill_pid", "ps.pkill"),
         ),
         Kind.MOMENTARY,
     ),

@@ -8,6 +8,7 @@ import re
 import pytest
 import salt.modules.grains
 import salt.modules.minion
+import salt.modules.ps
 import salt.modules.saltutil
 import salt.modules.state
 import salt.modules.sysmod
@@ -32,6 +33,7 @@ MODULES = {
 # Those that are only kept from coming later.
 OF_THE_MOMENT = {
     "minion": salt.modules.minion,
+    "ps": salt.modules.ps,
     "rebootmgr": rebootmgr,
     "service": salt.modules.systemd_service,
     "system": salt.modules.system,
@@ -134,6 +136,7 @@ def test_one_can_always_look_at_an_update(fun):
     [
         *(f"saltutil.{each}_all_jobs" for each in ("kill", "term")),
         *("safeupdate.drain", "system.poweroff", "minion.kill", "service.stop"),
+        *("system.set_system_time", "ps.kill_pid", "ps.pkill"),
     ],
 )
 def test_what_is_about_the_moment_never_comes_later(fun):
