@@ -211,17 +211,23 @@ def _children(pid):
     return [int(each) for task in tasks for each in (task / "children").read_text().split()]
 
 
-@pytest.mark.parametrize("hardware", ["the same", "another"])
-def test_a_state_run_continues_after_a_crash_and_not_on_a_clone(make, place, hardware):
+@pytest.mark.parametrize("then", ["a crash", "a clone", "an old state"])
+def test_a_state_run_continues_after_a_crash_only(make, place, then):
+    """
+    It does not on a clone, nor if the host is set back by more than a day: it may have returned.
+    """
     minion, seen, go = make(), place / "hardware", place / "go"
+    state_dir, boot = minion.settings.state_dir, place / "boot"
     seen.write_text("the same")
+    boot.write_text("first")
     minion.prelude = (
         "import os; from saltext_safeupdate.core.jobs import copied\n"
         f"copied.HARDWARE, copied.OF_HOST = {str(seen)!r}, os.stat(copied.NAMESPACE).st_ino\n"
+        f"copied.processes.boot = lambda: open({str(boot)!r}).read()\n"
     )
     states = {
         "first": {"cmd.run": [{"name": minion.noting("first")}]},
-        "long": {"cmd.run": [{"name": f"test -e {go} || sleep 600"}]},
+        "long": {"cmd.run": [{"name": f"{minion.noting('long')}; test -e {go} || sleep 600"}]},
         "last": {"cmd.run": [{"name": minion.noting("last")}]},
     }
     minion.start()
@@ -229,17 +235,34 @@ def test_a_state_run_continues_after_a_crash_and_not_on_a_clone(make, place, har
     (place / "srv" / "run.sls").write_text(yaml.safe_dump(states, sort_keys=False))
     jid = salt.utils.jid.gen_jid({"unique_jid": True})
     queues.put(minion.opts, {"jid": jid, "fun": "state.apply", "arg": ["run"], "ret": ""})
-    minion.wait_for("first", 1)
+    minion.wait_for("long", 1)
     minion.kill()
-    seen.write_text(hardware)
+    shutil.copytree(state_dir, place / "old")
+    seen.write_text("another" if then == "a clone" else "the same")
     go.touch()
     minion.start()
-    minion.queue(salt.utils.jid.gen_jid({"unique_jid": True}), "own")
+    own = [salt.utils.jid.gen_jid({"unique_jid": True}) for _ in range(2)]
+    minion.queue(own[0], "own")
     minion.wait_for("own", 1)
-    if hardware == "the same":
-        minion.wait_for("last", 1)
-    else:
+    ledger = Ledger(minion.settings.database)
+    if then == "a clone":
         assert f"is a copy of another one: its jobs ({jid} state.apply)" in minion.log()
-        assert Ledger(minion.settings.database).outcome(jid)[0] is State.DELIVERED
+        assert ledger.outcome(jid)[0] is State.DELIVERED
         assert minion.notes("last") == 0
+    else:
+        minion.wait_for("last", 1)
+        wait_for(lambda: ledger.outcome(jid)[0] is State.DELIVERED, "its return")
+    if then == "an old state":
+        minion.kill()
+        shutil.rmtree(state_dir)
+        shutil.copytree(place / "old", state_dir)
+        with ledger.transaction() as db:
+            db.execute("UPDATE jobs SET changed = changed - 2 * 86400")
+        boot.write_text("second")
+        minion.start()
+        minion.queue(own[1], "own")
+        minion.wait_for("own", 2)
+        wait_for(lambda: ledger.outcome(jid)[0] is State.FINISHED, "its report")
+        assert b"was set back" in ledger.full(ledger.find(jid)[0].key).payload
+        assert minion.notes("last") == 1
     assert minion.notes("first") == 1

@@ -1,11 +1,15 @@
 """
-A database that was copied with its host: a clone has the jobs and the update of its template.
+A database that was copied with its host, or is old: nobody expects any more what it has open.
 
-Nothing of them continues there. A copy gets other (virtual) hardware than its template. If that
-says nothing, as in a container, it gets both another machine ID and another key.
+A clone has the jobs and the update of its template, and nothing of them continues there. A copy
+gets other (virtual) hardware than its template. If that says nothing, as in a container, it gets
+both another machine ID and another key.
 One of these two alone is no copy: a container that is made again has another machine ID, and a
 minion that is renamed another key. A copy with the same of both is the same minion for its master,
 and for us.
+
+A host that was set back to an earlier state does not know what it has done since, and its disk is
+as after a power cut. Only the time shows it: after a day, jobs are reported and do not run.
 """
 
 from __future__ import annotations
@@ -13,14 +17,17 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
+import time
 from dataclasses import replace
 
 from ..frozen import frozen
+from ..host import processes
 from ..record.facts import PENDING_KEY, RESTART
 from ..record.phase import Phase
 from ..record.store import Store
 from ..record.typed import Fact
 from .ledger import Ledger
+from .suspension import Suspensions
 
 log = logging.getLogger(__name__)
 
@@ -30,6 +37,11 @@ HARDWARE = "/sys/class/dmi/id/product_uuid"
 # own for processes; the number of the host's is a constant of the kernel (PROC_PID_INIT_INO).
 NAMESPACE = "/proc/self/ns/pid"
 OF_HOST = 0xEFFFFFFC
+# Seconds after which a job does not continue in another boot.
+_OLD = 86400.0
+_TOO_OLD = (
+    "since then, the host was off for more than a day, or was set back to a state that is older"
+)
 _REASON = (
     "This host is a copy of the one on which this began, so it does not continue here. Compare the "
     "installed with the running version."
@@ -45,6 +57,7 @@ class Machine:
     # The file with the public key of the minion, and a digest of it.
     key_file: str = ""
     key: str = ""
+    boot: str = ""
 
     def is_copy_of(self, other: Machine) -> bool:
         if self.hardware and other.hardware:
@@ -69,12 +82,15 @@ def look(store: Store, ledger: Ledger, key_file: str = "") -> None:
         system=_read(MACHINE_ID),
         key_file=key_file,
         key=_digest(key_file),
+        boot=processes.boot(),
     )
     if now.is_copy_of(known):
         _give_up(store, ledger)
     elif not now.hardware:
         # Not every user may read it.
         now = replace(now, hardware=known.hardware)
+    if known.boot not in ("", now.boot):
+        Suspensions(ledger.path).end_old(time.time() - _OLD, _TOO_OLD)
     if now != known:
         store.set_fact(_KNOWN, now)
 

@@ -67,7 +67,7 @@ class Recovery:
             # It continues after a restart, even if it could not record its end.
             waits = Suspension.of(job.awaits)
             if waits.ended:
-                return Action.REPORT, f"it was ended by {waits.ended!r}"
+                return Action.REPORT, waits.ended
             over = waits.is_over(self.alive, self.uptime)
             return (Action.RUN if over else Action.WAIT), ""
         if job.state is State.HELD:

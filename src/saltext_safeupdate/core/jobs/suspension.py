@@ -40,8 +40,8 @@ class Suspension:
 
     *process* is the identity of the process that has to end: PID 1 for the system, which is another
     process after each boot, also in a container; or the main process of the minion. *until* uses
-    the clock since boot. *timeout* is the given number of seconds. *ended* names the function by
-    which somebody has ended the job: then it does not continue.
+    the clock since boot. *timeout* is the given number of seconds. *ended* tells why the job does
+    not continue; empty if it does.
     """
 
     process: str
@@ -136,11 +136,21 @@ class Suspensions(Database):
 
         A job may be in a queue; it does not start from there either.
         """
-        ended = Suspension(process="", until=0.0, timeout=0.0, ended=by).text
+        ended = _ended(f"it was ended by {by!r}")
         with self.transaction() as db:
             db.executemany(
                 "UPDATE jobs SET awaits = ? WHERE key = ? AND state IN ('held', 'running')",
                 [(ended, key) for key in keys],
+            )
+
+    def end_old(self, before: float, why: str) -> None:
+        """Keep all jobs from continuing, or from beginning, that are as they were *before*."""
+        with self.transaction() as db:
+            db.execute(
+                "UPDATE jobs SET state = 'held', runner = '', awaits = ?, "
+                "unbegun = max(unbegun, attempts = 0) "
+                "WHERE changed < ? AND state IN ('accepted', 'held', 'running')",
+                (_ended(why), before),
             )
 
     def drop(self, key: str, tag: str, left: Mapping[str, str] | None = None) -> None:
@@ -152,3 +162,7 @@ class Suspensions(Database):
                 "INSERT OR REPLACE INTO chunks (key, tag, digest, result) VALUES (?, ?, ?, x'')",
                 [(key, each, digest) for each, digest in (left or {}).items()],
             )
+
+
+def _ended(why: str) -> str:
+    return Suspension(process="", until=0.0, timeout=0.0, ended=why).text

@@ -21,7 +21,9 @@ import shutil
 import pytest
 
 from saltext_safeupdate.core import program
+from saltext_safeupdate.core.host import processes
 from saltext_safeupdate.core.jobs import copied
+from saltext_safeupdate.core.jobs.ledger import State
 from saltext_safeupdate.core.record.facts import RESTART
 from saltext_safeupdate.core.record.parts import Owed
 from saltext_safeupdate.core.record.phase import Phase
@@ -118,6 +120,37 @@ def test_nothing_continues_on_a_copy(
     world.job("own", runner="")
     copied.look(world.store, world.ledger, key_file)
     assert _goes_on(world) == {"own"}
+
+
+@pytest.mark.parametrize(
+    ("seconds", "boot", "old"),
+    [(86500, "another", True), (86000, "another", False), (86500, "", False)],
+)
+def test_jobs_of_the_day_before_another_boot_are_reported(
+    template, be, monkeypatch, seconds, boot, old
+):
+    """The host was off, or was set back: then they may have returned."""
+    world, key_file = template(container=False), be()
+    now = boot or processes.boot()
+    monkeypatch.setattr(copied.processes, "boot", lambda: now)
+    monkeypatch.setattr(copied.time, "time", lambda: world.now + seconds)
+    copied.look(world.store, world.ledger, key_file)
+    if not old:
+        assert _goes_on(world) == {"resumed", "not begun", "told", "returned", "held"}
+        return
+    call = {"jid": "held", "fun": "cmd.run", "master": "m", "call": b"", "owner": "main"}
+    assert world.ledger.accept("held", **call, over=(State.HELD,)) is State.HELD, "from a queue"
+    _goes_on(world)
+    assert world.started == []
+    told = {jid: payload.decode() for jid, payload in world.sent}
+    assert told.pop("returned") == "return"
+    assert sorted(told) == ["held", "not begun", "resumed", "told"]
+    assert all("more than a day" in each for each in told.values())
+    nothing = sorted(jid for jid, each in told.items() if "so nothing was done" in each)
+    assert nothing == ["held", "not begun"]
+    assert world.ledger.open() == []
+    # An update continues, as its packages are of that time as well.
+    assert world.launched
 
 
 def test_what_is_learned_later_is_noted(template, be):
