@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -127,9 +128,10 @@ def wait_start(scene: UpdateScene, before: list[str], version: str) -> None:
     assert starts(scene) == [*before, *more]
 
 
-def takes_over(scene: UpdateScene, version: str) -> None:
-    """The new minion takes the jobs, seconds after it was connected."""
-    scene.master.wait(lambda: scene.call("test.version") == version, 30, version)
+def takes_over(scene: UpdateScene, version: str, since: float) -> None:
+    """The new minion tells its master of its start, and takes the jobs from then on."""
+    scene.master.wait_event(f"salt/minion/{scene.name}/start", 90, since=since)
+    assert scene.call("test.version") == version
 
 
 def beside(scene: UpdateScene) -> list[Any]:
@@ -176,12 +178,12 @@ def goes_unnoticed(
 
     The startup states run once, by the version that serves from then on.
     """
-    before = starts(scene)
+    before, since = starts(scene), time.time()
     with Pings(scene) as pings:
         record = update()
     assert record["phase"] == "committed", record
     assert beside(scene)
-    takes_over(scene, version)
+    takes_over(scene, version, since)
     assert pings.unanswered(f"to {version}") == []
     end_well(scene, long_job)
     scene.assert_runs(version)
@@ -248,7 +250,7 @@ def test_an_update_comes_after_a_restart_that_the_same_run_makes(
     restarts = scene.query("SELECT phase FROM updates WHERE kind = 'restart' ORDER BY created")
     assert restarts[-1] == ["committed"], restarts
     assert before in scene.generations()
-    takes_over(scene, version)
+    scene.master.wait(lambda: scene.call("test.version") == version, 30, version)
     end_well(scene, long_job)
     scene.assert_runs(version)
 

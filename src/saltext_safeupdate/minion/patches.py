@@ -21,6 +21,7 @@ import salt.utils.state
 from salt.exceptions import CommandExecutionError, SaltReqTimeoutError
 
 from ..core.errors import SafeUpdateError
+from ..core.host import processes
 from ..core.record.database import MAIN_BUSY_TIMEOUT
 from ..core.record.store import Store
 from ..core.settings import Settings
@@ -59,7 +60,8 @@ def patches(
         return Built(settings, redirect, follows=follows)
 
     later = Later(build)
-    ready = Ready([*before_jobs, later.build], [*when_ready, start_engines])
+    shares = (lambda: _follows(settings)) if follows else (lambda: False)
+    ready = Ready([*before_jobs, later.build], [*when_ready, start_engines], shares)
     before_job = ready.before if threads else ready.before_job
     minion, schedule = salt.minion.Minion, salt.utils.schedule.Schedule
     return [
@@ -169,13 +171,12 @@ def _prior(later: Later) -> Callable[..., Any]:
 
 
 def _follows(settings: Settings) -> bool:
-    """Tell whether an earlier minion, which this one follows, still has jobs."""
+    """Tell whether an earlier minion still takes jobs, or a later one has come after this one."""
     from ..core.generations.table import Generations
 
     with contextlib.suppress(SafeUpdateError):
-        return bool(
-            Generations(Store(settings.database, busy_timeout=MAIN_BUSY_TIMEOUT)).overlapping()
-        )
+        generations = Generations(Store(settings.database, busy_timeout=MAIN_BUSY_TIMEOUT))
+        return bool(generations.overlapping()) or processes.me() in generations.leaving()
     return False
 
 

@@ -40,6 +40,8 @@ _PATIENCE = 5.0
 # Seconds of the age of this process. Salt looks after the children of a minion only if there is one
 # 10 seconds after its loop began, and on a slow host the start of the engines alone takes longer.
 _LOOKED_AFTER = 9.0
+# Seconds between two checks whether an earlier minion still takes the jobs.
+_LOOK = 1.0
 # Seconds until it waits for its master: Salt connects as soon as its loop continues.
 _ASKED = 0.02
 # Seconds that each of them may take to end.
@@ -67,12 +69,21 @@ class Ready:
     on the disk now, and may be another version later. One without a master calls them with the
     first check of the schedule. An error of ours in them is logged, and does not keep any function
     of Salt from being called.
+
+    The master hears of the start only when this minion takes the jobs, and no earlier one *shares*
+    them: who reacts to a start wants the minion that has started.
     """
 
     def __init__(
-        self, needed: Iterable[Callable[[], None]], others: Iterable[Callable[[], None]] = ()
+        self,
+        needed: Iterable[Callable[[], None]],
+        others: Iterable[Callable[[], None]] = (),
+        shares: Callable[[], bool] = lambda: False,
     ) -> None:
-        self._needed, self._others = list(needed), list(others)
+        self._needed, self._others, self._shares = list(needed), list(others), shares
+        # By the part of the minion: a loop itself does not keep its tasks.
+        self._tasks: dict[int, Any] = {}
+        self._told: set[int] = set()
         _at_length.append(self._do)
 
     def before(self, handle: Callable[..., Any]) -> Callable[..., Any]:
@@ -94,6 +105,12 @@ class Ready:
             @functools.wraps(original)
             async def waits(minion: Any, *args: Any, **kwargs: Any) -> Any:
                 _do_all([partial(engine_again, minion)])
+                if self._is_early(minion):
+                    loop = minion.io_loop
+                    again = partial(waits, minion, *args, **kwargs)
+                    keep = partial(self._tasks.__setitem__, id(minion))
+                    loop.call_later(_LOOK, lambda: keep(loop.create_task(again())))
+                    return self._do_soon(minion)
                 # If the minion ends meanwhile, nothing is left to do.
                 try:
                     told = await original(minion, *args, **kwargs)
@@ -108,6 +125,9 @@ class Ready:
         @functools.wraps(original)
         def calls(minion: Any, *args: Any, **kwargs: Any) -> Any:
             _do_all([partial(engine_again, minion)])
+            if self._is_early(minion):
+                minion.io_loop.call_later(_LOOK, partial(calls, minion, *args, **kwargs))
+                return self._do_soon(minion)
             future = original(minion, *args, **kwargs)
             if hasattr(future, "add_done_callback"):
                 # A coroutine of Tornado.
@@ -115,6 +135,13 @@ class Ready:
             return future
 
         return calls
+
+    def _is_early(self, minion: Any) -> bool:
+        """Tell whether the start of this part of the minion must not be told yet."""
+        if id(minion) not in self._told and self._shares():
+            return True
+        self._told.add(id(minion))
+        return False
 
     def _do_soon(self, minion: Any) -> None:
         try:

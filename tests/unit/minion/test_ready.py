@@ -125,6 +125,35 @@ def test_the_same_with_a_future():
     assert done == ["ready"]
 
 
+@pytest.mark.parametrize("waits", [True, False], ids=["coroutine", "future"])
+def test_the_master_hears_of_the_start_when_no_earlier_minion_takes_the_jobs(waits):
+    """Another master hears at once of a minion that has served."""
+    done, told, shared = [], Minion(), [True, True, False]
+
+    async def tell(minion):
+        done.append("told")
+
+    def future(minion):
+        done.append("told")
+        return Future()
+
+    ready = Ready([lambda: done.append("ready")], shares=lambda: shared.pop(0))
+    calls = ready.after(tell if waits else future)
+
+    async def start():
+        assert await calls(told) is None if waits else calls(told) is None
+        while shared:
+            told.looks()
+            await asyncio.sleep(0)
+        shared.append(True)
+        again = calls(told)
+        if waits:
+            await again
+
+    asyncio.run(start())
+    assert done == ["ready", "told", "told"]
+
+
 def test_an_error_of_salt_is_its_own_and_it_is_done_all_the_same():
     done, told = [], Minion()
 
