@@ -48,8 +48,8 @@ class Secured:
     """
     The package files of one deferred change.
 
-    *others* are the packages that only come along, with the versions of before. What a later state
-    has made of them stays.
+    *others* are the packages that only come along, with the versions of before. If a later state
+    changes them, they stay as it leaves them.
     """
 
     manager: PackageManager
