@@ -147,8 +147,8 @@ class Suspensions(Database):
         """Keep all jobs from continuing, or from beginning, that are as they were *before*."""
         with self.transaction() as db:
             db.execute(
-                "UPDATE jobs SET state = 'held', runner = '', awaits = ?, "
-                "unbegun = max(unbegun, attempts = 0) "
+                "UPDATE jobs SET awaits = ?, unbegun = max(unbegun, attempts = 0), "
+                "state = CASE state WHEN 'accepted' THEN 'held' ELSE state END "
                 "WHERE changed < ? AND state IN ('accepted', 'held', 'running')",
                 (_ended(why), before),
             )

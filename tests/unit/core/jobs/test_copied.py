@@ -146,7 +146,7 @@ def test_jobs_of_the_day_before_another_boot_are_reported(
     assert told.pop("returned") == "return"
     assert sorted(told) == ["held", "not begun", "resumed", "told"]
     assert all("more than a day" in each for each in told.values())
-    nothing = sorted(jid for jid, each in told.items() if "so nothing was done" in each)
+    nothing = sorted(jid for jid, each in told.items() if "was held, and was not run" in each)
     assert nothing == ["held", "not begun"]
     assert world.ledger.open() == []
     # An update continues, as its packages are of that time as well.
