@@ -47,6 +47,11 @@ REACH = {
     "setup": [{}, {"config_file": "{}/aim.conf"}, {"test": True}],
     "onboard": [{"target": "*", "wheel": "salt://e.whl"}, {"target": "*", "sls": "evil"}],
 }
+# Functions of a minion that take a source; whoever may call them names each of these.
+WITH_SOURCE = [f"safeupdate.{name}" for name in ("avail", "plan", "stage", "update", "request")]
+SOURCES = ("{}", "index", "salt://evil", "file://salt://builds", 5)
+# A user of the host of the master.
+PUBLISHER = "daemon"
 SECRET = "a shared secret of the test"
 USERS = {f"only-{name}": [{"@runner": [f"safeupdate.{name}"]}] for name in REACH}
 PEER_RUN = {"mallory": [f"safeupdate.{name}" for name in REACH]}
@@ -154,6 +159,7 @@ def stage(salt_factories, tmp_path_factory):
             "peer": PEERS,
             "peer_run": PEER_RUN,
             "external_auth": {"sharedsecret": USERS},
+            "publisher_acl": {PUBLISHER: [{"guest": WITH_SOURCE}]},
             "sharedsecret": SECRET,
             # When a key is deleted. The minions here do not sign in again.
             "rotate_aes_key": False,
@@ -553,6 +559,36 @@ def test_in_a_shell_of_the_master_files_are_written(stage, place):
     told = stage.master.salt_run_cli().run("safeupdate.metrics", str(path))
     assert told.returncode == 0, told
     assert path.read_text().startswith("# ")
+
+
+def _named(fun, source):
+    more = {} if fun == "safeupdate.avail" else {"version": "3008.3"}
+    number = {"number": 1} if fun == "safeupdate.request" else {}
+    return [{"__kwarg__": True, "source": source, **more, **number}]
+
+
+def test_who_may_publish_one_function_names_no_source(stage, place, make_guest):
+    """
+    A user of the host of the master, who may publish these functions to one minion.
+
+    | With | Gains |
+    | --- | --- |
+    | a directory that anybody writes, the index, another directory of the master | nothing |
+    | another function, another minion, the runner | nothing |
+    """
+    guest = make_guest(stage.master, "guest")
+    key = (pathlib.Path(stage.opts["cachedir"]) / f".{PUBLISHER}_key").read_text()
+    with salt.client.LocalClient(mopts=stage.opts.copy()) as client:
+        client.salt_user, client.key = PUBLISHER, key
+        for source in _at(place, list(SOURCES)):
+            args = [_named(fun, source) for fun in WITH_SOURCE]
+            told = client.cmd("guest", WITH_SOURCE, args, timeout=120)
+            for fun in WITH_SOURCE:
+                assert "is not one that this minion allows" in str(told["guest"][fun]), fun
+        for target, fun in (("guest", "test.ping"), ("victim", WITH_SOURCE[0])):
+            with pytest.raises(SaltException):
+                client.cmd(target, fun)
+    assert guest.journal() == []
 
 
 # -- at random -----------------------------------------------------------------------

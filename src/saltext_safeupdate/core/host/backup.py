@@ -21,11 +21,12 @@ import shutil
 import stat
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
+from typing import IO
 
 from ..errors import SafeUpdateError, VerificationError
 from . import newer
-from .file_state import CHUNK, Entry, attributes, digest, each_of, of_entry, read, walk
-from .files import remove, sync_directory, sync_files, write_atomic
+from .file_state import CHUNK, Entry, attributes, digest, each_of, of_entry, open_file, read, walk
+from .files import anchored, remove, sync_directory, sync_files, write_atomic
 
 _MANIFEST = "manifest.json"
 _COPIES = "files"
@@ -84,9 +85,21 @@ def save(paths: Iterable[str], directory: str, *, anew: bool = False) -> Manifes
             if not stat.S_ISREG(entry.mode):
                 return entry
             name = f"{next(numbers):06}"
-            return replace(entry, content=name, digest=_copy(path, os.path.join(copies, name)))
+            with open_file(path) as file:
+                # Somebody may have put another file there since.
+                seen = os.fstat(file.fileno())
+                found = _copy(file, os.path.join(copies, name))
+            return replace(
+                entry,
+                mode=seen.st_mode,
+                uid=seen.st_uid,
+                gid=seen.st_gid,
+                changed_ns=seen.st_mtime_ns,
+                content=name,
+                digest=found,
+            )
 
-        entries = [entry for _, entry in each_of(roots, copied)]
+        entries = [replace(entry, path=path) for path, entry in each_of(roots, copied)]
         sync_files([os.path.join(copies, each.content) for each in entries if each.digest])
         sync_directory(copies)
         manifest = Manifest(directory=directory, roots=roots, entries=tuple(entries))
@@ -163,27 +176,34 @@ def restore(
     path = manifest.directory
     try:
         # The contents of a directory come before the directory.
-        for path in reversed(list(walk(manifest.roots))):
-            came = newer.is_below(path, grows)
-            if path not in wanted and not came and _remove_alone(path):
-                removed.append(path)
+        unwanted = [path for path in walk(manifest.roots) if path not in wanted]
+        for path in reversed(unwanted):
+            if not newer.is_below(path, grows):
+                with anchored(path) as place:
+                    if _remove_alone(place):
+                        removed.append(path)
         parts = []
         for path, (entry, source) in sorted(wanted.items()):
-            if _differs(entry):
-                written.append(path)
-                if not stat.S_ISDIR(entry.mode):
-                    parts.append(entry)
-                _write(entry, os.path.join(source.directory, _COPIES, entry.content))
+            _make_above(path)
+            with anchored(path) as place:
+                there = replace(entry, path=place)
+                if _differs(there):
+                    written.append(path)
+                    if not stat.S_ISDIR(entry.mode):
+                        parts.append(entry)
+                    _write(there, os.path.join(source.directory, _COPIES, entry.content))
         sync_files([_part(each.path) for each in parts if stat.S_ISREG(each.mode)])
         for entry in parts:
             path = entry.path
-            _put_in_place(entry)
+            with anchored(path) as place:
+                _put_in_place(replace(entry, path=place))
         for path in sorted({os.path.dirname(entry.path) for entry in parts}):
             sync_directory(path)
         # Putting a file into a directory changes the directory's times, so these come last.
-        for path, (entry, _) in sorted(wanted.items(), reverse=True):
-            if stat.S_ISDIR(entry.mode):
-                _settle(path, entry)
+        directories = (each for each in wanted if stat.S_ISDIR(wanted[each][0].mode))
+        for path in sorted(directories, reverse=True):
+            with anchored(path) as place:
+                _settle(place, wanted[path][0])
     except OSError as err:
         raise SafeUpdateError(
             f"{path} could not be restored: {err.strerror or err}. The files before it in "
@@ -229,11 +249,11 @@ def _roots(paths: Iterable[str]) -> tuple[str, ...]:
     )
 
 
-def _copy(source: str, target: str, mode: int = 0o600) -> str:
+def _copy(old: IO[bytes], target: str) -> str:
     """Copy the content of a file, which is not synced; return its digest."""
     found = hashlib.sha256()
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
-    with open(source, "rb") as old, open(os.open(target, flags, mode), "wb") as new:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+    with open(os.open(target, flags, 0o600), "wb") as new:
         while block := old.read(CHUNK):
             found.update(block)
             new.write(block)
@@ -275,9 +295,17 @@ def _differs(entry: Entry) -> bool:
     return now != entry
 
 
+def _make_above(path: str) -> None:
+    """Make the directory of a path, and those above it that are not there."""
+    directory = os.path.dirname(path)
+    if not os.path.isdir(directory):
+        _make_above(directory)
+        with anchored(directory) as place, contextlib.suppress(FileExistsError):
+            os.mkdir(place)
+
+
 def _write(entry: Entry, copy: str) -> None:
     """Make a directory again; or write a file, or a link, next to its place."""
-    os.makedirs(os.path.dirname(entry.path), exist_ok=True)
     if stat.S_ISDIR(entry.mode):
         _make_room(entry)
         with contextlib.suppress(FileExistsError):
@@ -290,7 +318,8 @@ def _write(entry: Entry, copy: str) -> None:
     if stat.S_ISLNK(entry.mode):
         os.symlink(entry.content, part)
     else:
-        _copy(copy, part)
+        with open(copy, "rb") as file:
+            _copy(file, part)
     _settle(part, entry)
 
 
@@ -315,7 +344,12 @@ def _settle(path: str, entry: Entry) -> None:
     """Give *path* the owner, mode, attributes and time of the entry."""
     os.chown(path, entry.uid, entry.gid, follow_symlinks=False)
     if not stat.S_ISLNK(entry.mode):
-        os.chmod(path, stat.S_IMODE(entry.mode))
+        # It may be a link of another user by now, which a change of the mode would follow.
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            os.fchmod(fd, stat.S_IMODE(entry.mode))
+        finally:
+            os.close(fd)
     now = attributes(path)
     for name in now.keys() - entry.attributes.keys():
         os.removexattr(path, name, follow_symlinks=False)

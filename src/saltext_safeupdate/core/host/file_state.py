@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import stat
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import filterfalse
-from typing import TypeVar
+from typing import IO, TypeVar
 
 from . import copy_names
+from .files import anchored
 
 CHUNK = 1 << 20
 Seen = TypeVar("Seen")
@@ -59,13 +61,14 @@ def walk(roots: Sequence[str]) -> Iterator[str]:
 
 def each_of(roots: Sequence[str], look: Callable[[str], Seen]) -> Iterator[tuple[str, Seen]]:
     """
-    Yield the paths of :func:`walk`, each with what *look* returns of it.
+    Yield the paths of :func:`walk`, each with what *look* returns of it, by a path of its own.
 
     One that somebody removes meanwhile, such as a master that runs, is left out.
     """
     for path in walk(roots):
         try:
-            seen = look(path)
+            with anchored(path) as place:
+                seen = look(place)
         except FileNotFoundError:
             if os.path.lexists(path):
                 raise
@@ -96,9 +99,18 @@ def attributes(path: str) -> dict[str, str]:
     return {name: os.getxattr(path, name, follow_symlinks=False).hex() for name in names}
 
 
+def open_file(path: str) -> IO[bytes]:
+    """Open a regular file, which is no link. Raises OSError, also for anything else."""
+    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise OSError(errno.EINVAL, "it is no regular file any more", path)
+    return open(fd, "rb")
+
+
 def digest(path: str) -> str:
-    """Return the SHA-256 of a file."""
-    with open(path, "rb") as file:
+    """Return the SHA-256 of a regular file, which is no link."""
+    with open_file(path) as file:
         found = hashlib.sha256()
         while block := file.read(CHUNK):
             found.update(block)

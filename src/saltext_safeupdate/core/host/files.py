@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import os
 import shutil
 import stat
 import tempfile
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 
 # Files up to which each is synced by itself: that waits for nothing that others have written.
 _MOST_ALONE = 100
+# Links on the way to a file, as in the kernel.
+_MOST_LINKS = 40
 
 
 def write_atomic(path: str, content: str | bytes, *, mode: int = 0o600) -> None:
@@ -145,6 +148,52 @@ def others_on_the_way(path: str, me: int | None = None) -> str:
     return ""
 
 
+@contextlib.contextmanager
+def anchored(path: str) -> Iterator[str]:
+    """
+    Yield another path of the same file, which stays true if its directory is replaced meanwhile.
+
+    So root can work in a directory of another user, who cannot lead it elsewhere: on the way, only
+    links of root and of this user are followed. The file itself may be a link. Raises OSError.
+    """
+    directory, name = os.path.split(path)
+    fd = _reached(directory)
+    try:
+        yield f"/proc/self/fd/{fd}/{name}"
+    finally:
+        os.close(fd)
+
+
+def _reached(directory: str) -> int:
+    """Open a directory, step by step."""
+    rest, links = directory.split("/")[::-1], 0
+    fd = os.open("/", os.O_PATH | os.O_CLOEXEC)
+    try:
+        while rest:
+            name = rest.pop()
+            if not name:
+                continue
+            below = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=fd)
+            seen = os.fstat(below)
+            if not stat.S_ISLNK(seen.st_mode):
+                os.close(fd)
+                fd = below
+                continue
+            target = os.readlink("", dir_fd=below)
+            os.close(below)
+            links += 1
+            if seen.st_uid not in (0, os.geteuid()) or links > _MOST_LINKS:
+                raise OSError(errno.ELOOP, f"{name} is a link of another user", directory)
+            rest += target.split("/")[::-1]
+            if target.startswith("/"):
+                os.close(fd)
+                fd = os.open("/", os.O_PATH | os.O_CLOEXEC)
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
+
+
 def give_to_owner(path: str) -> None:
     """
     Have what root has made belong to the owner of the directory that it is in.
@@ -208,7 +257,7 @@ def sync_files(paths: Collection[str]) -> None:
     """
     if len(paths) <= _MOST_ALONE:
         for path in paths:
-            _with(path, os.O_RDONLY | os.O_NOFOLLOW, os.fsync)
+            _with(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, os.fsync)
         return
     libc = ctypes.CDLL(None, use_errno=True)
 

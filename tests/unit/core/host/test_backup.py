@@ -1,3 +1,4 @@
+import contextlib
 import json
 import os
 import shutil
@@ -7,7 +8,8 @@ import stat
 import pytest
 
 from saltext_safeupdate.core.errors import SafeUpdateError, VerificationError
-from saltext_safeupdate.core.host import backup, backup_paths
+from saltext_safeupdate.core.host import backup, backup_paths, file_state
+from saltext_safeupdate.core.host.files import anchored
 
 SECRET = "-----BEGIN RSA PRIVATE KEY-----"
 
@@ -337,3 +339,74 @@ def test_what_is_kept_of_a_minion():
         "/etc/salt/pki/minion",
         "/var/cache/salt/minion/grains.cache.p",
     ]
+
+
+# A user that nothing else runs as.
+THEM = 60999
+
+
+@pytest.fixture
+def theirs(tmp_path):
+    """A directory of another user, such as that of the keys of a master."""
+    if os.geteuid() != 0:
+        pytest.skip("only root writes into directories of others")
+    tmp_path.chmod(0o755)
+    place = tmp_path / "pki" / "minions"
+    place.mkdir(parents=True)
+    (place / "evil.sh").write_text("evil")
+    for path in (place.parent, place, place / "evil.sh"):
+        os.chown(path, THEM, THEM)
+    return place
+
+
+def _lead(place, aim, owner):
+    place.rename(place.with_name("away"))
+    place.symlink_to(aim)
+    os.chown(place, owner, owner, follow_symlinks=False)
+
+
+@pytest.mark.parametrize("changed", [True, False], ids=["changed by the update", "left alone"])
+def test_nobody_leads_root_elsewhere_in_a_directory_of_theirs(theirs, state, tmp_path, changed):
+    """
+    Between the update and the rollback, its owner puts a link in the place of a directory.
+
+    | What was in it | Root writes where the link leads |
+    | --- | --- |
+    | was changed by the update, such as its group | no |
+    | was left alone | no |
+    """
+    (tmp_path / "aim").mkdir()
+    manifest = backup.save([str(theirs.parent)], str(state / "before"))
+    if changed:
+        os.chown(theirs / "evil.sh", THEM, 0)
+    backup.mark(manifest)
+    _lead(theirs, tmp_path / "aim", THEM)
+    present = backup.save([str(theirs.parent)], str(state / "present"))
+    with contextlib.suppress(SafeUpdateError):
+        backup.restore(manifest, present=present, keep=[str(theirs.parent)])
+    assert os.listdir(tmp_path / "aim") == []
+
+
+@pytest.mark.parametrize("kind", [lambda path: path.symlink_to("/etc/passwd"), os.mkfifo])
+def test_what_is_no_file_any_more_is_not_read(tmp_path, kind):
+    """Neither what a link leads to, nor a pipe, which would have root wait."""
+    kind(tmp_path / "was_a_file")
+    with pytest.raises(OSError, match=r"no regular file|symbolic links"):
+        file_state.digest(str(tmp_path / "was_a_file"))
+
+
+@pytest.mark.parametrize(("owner", "followed"), [(THEM, False), (0, True)])
+def test_only_links_of_root_are_followed(theirs, tmp_path, owner, followed):
+    (tmp_path / "aim").mkdir()
+    (tmp_path / "aim" / "file").write_text("there")
+    _lead(theirs, "../aim", owner)
+    path = str(theirs / "file")
+    if not followed:
+        with pytest.raises(OSError, match="a link of another user"), anchored(path):
+            pass
+        return
+    with anchored(path) as place:
+        theirs.unlink()
+        (theirs.parent / "away").rename(theirs)
+        with open(place) as file:
+            assert file.read() == "there"
