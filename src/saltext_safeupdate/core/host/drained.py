@@ -12,7 +12,7 @@ import os
 from typing import NamedTuple
 
 from . import processes
-from .files import make_private, remove, write_atomic
+from .files import make_private, remove, text, write_atomic
 
 # Seconds for which jobs may be held, and if nobody says for how long.
 MOST, USUAL = 86400.0, 3600.0
@@ -48,8 +48,7 @@ def look(run_dir: str) -> Drained | None:
     if not os.access(path, os.F_OK):
         return None
     try:
-        with open(path, encoding="utf-8") as file:
-            told = json.load(file)
+        told = json.loads(text(path))
         left = float(told["until"]) - processes.since_boot()
         if told["boot"] == processes.boot() and 0 < left <= MOST:
             return Drained(left, str(told["reason"]))

@@ -69,8 +69,12 @@ def close_to_others(path: str) -> None:
 
 
 def open_private(path: str) -> int:
-    """Open a file for reading and writing; make it, for nobody else to look into, if need be."""
-    flags = os.O_RDWR | os.O_CLOEXEC
+    """
+    Open a file for reading and writing; make it, for nobody else to look into, if need be.
+
+    It is no link: the directory may be another user's, and to open a device may have effects.
+    """
+    flags = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
     with contextlib.suppress(FileNotFoundError):
         return os.open(path, flags)
     try:
@@ -218,9 +222,16 @@ def give_to_owner(path: str) -> None:
 
 
 def text(path: str) -> str:
-    """Return what a file says, whatever its bytes are; empty if it cannot be read."""
+    """
+    Return what a file says, whatever its bytes are; empty if it cannot be read.
+
+    Another user may have put a pipe there, and nobody waits for what comes out of it.
+    """
     try:
-        with open(path, encoding="utf-8", errors="surrogateescape") as file:
+        fd = open_regular(path)
+        if fd is None:
+            return ""
+        with open(fd, encoding="utf-8", errors="surrogateescape") as file:
             return file.read()
     except OSError:
         return ""

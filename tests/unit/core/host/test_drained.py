@@ -32,6 +32,18 @@ def test_it_begins_and_ends(run_dir):
     assert drained.look(run_dir) is None
 
 
+def test_a_pipe_in_its_place_holds_nothing_and_nobody(run_dir):
+    """The directory may be another user's."""
+    os.mkdir(run_dir)
+    path = os.path.join(run_dir, "drained")
+    os.mkfifo(path)
+    assert drained.look(run_dir) is None
+    # Somebody has it open, and writes nothing.
+    fd = os.open(path, os.O_RDWR)
+    assert drained.look(run_dir) is None
+    os.close(fd)
+
+
 def test_it_ends_by_itself_without_anybody(run_dir, monkeypatch):
     drained.begin(run_dir, 60, "")
     now = processes.since_boot()

@@ -47,6 +47,15 @@ def test_jobs_share_and_an_update_is_alone(run_dir):
         assert not locks.Lock(run_dir, "jobs").try_shared()
 
 
+def test_a_link_is_no_lock(run_dir, tmp_path):
+    """The directory may be another user's: root would open a device, or lock a file of others."""
+    (tmp_path / "aim").touch()
+    os.makedirs(run_dir, exist_ok=True)
+    os.symlink(tmp_path / "aim", os.path.join(run_dir, "jobs.lock"))
+    with pytest.raises(LockUnavailableError):
+        locks.Lock(run_dir, "jobs")
+
+
 def test_the_kernel_gives_back_what_a_killed_process_held(run_dir):
     with forked(_process_with(run_dir, "update", "try_exclusive")) as holder:
         assert holder.hear() == "True"
