@@ -10,6 +10,7 @@ What the interpreter of a build gains when root looks at the build with it: noth
 | leave a process or a file behind | no | no process |
 | reach a listener of this host, by an address or a path | no | no |
 | read what is in root's session keyring | no | no |
+| know a password in the environment, as of a proxy | no | no |
 | have another process ended if the memory runs short | no | no |
 | have root write elsewhere by lies about itself | no | no |
 """
@@ -89,6 +90,7 @@ TRIES = dict(
     unix=unix,
     keyring=key_of_root,
     spared=spared,
+    proxy=lambda: os.stat(os.environ.get("https_proxy", "/none")),
     tmp=lambda: write("/var/tmp/safeupdate-evil"),
     forks=forks,
     stay=stay,
@@ -117,6 +119,7 @@ TRIES = (
     "unix",
     "keyring",
     "spared",
+    "proxy",
     "tmp",
 )
 # The number of add_key(2), and what stands for the keyring of the session.
@@ -186,7 +189,8 @@ def look(request):
 
 
 @pytest.fixture
-def victim():
+def victim(monkeypatch):
+    monkeypatch.setenv("https_proxy", "/")
     with subprocess.Popen(["sleep", "600"]) as process:
         yield process
         process.kill()
@@ -228,7 +232,7 @@ def test_the_interpreter_of_a_build_gains_nothing(build, victim, look, request):
 
 def test_as_root_it_would_gain_all_of_that(build, victim):
     """The attacks are real."""
-    tries = ["write", "change", "tree", "key", "end", "net", "unix", "keyring", "spared"]
+    tries = ["write", "change", "tree", "key", "end", "net", "unix", "keyring", "spared", "proxy"]
     assert attempts(build, victim, tries, run) == tries
     assert victim.wait(30) == -signal.SIGTERM
 

@@ -23,6 +23,7 @@ from typing import NoReturn
 
 # No distribution and no systemd gives a user one of these IDs.
 _USERS = range(60706, 61184)
+_VARIABLES = ("PATH", "LC_ALL", "TMPDIR")
 _LIMITS = {
     resource.RLIMIT_AS: 4 << 30,
     resource.RLIMIT_CORE: 0,
@@ -102,8 +103,6 @@ def _become(user: int, argv: list[str]) -> NoReturn:
     """Run the command as the user, in this process."""
     try:
         os.chdir("/")
-        # Root's own is closed to it.
-        os.environ["HOME"] = "/"
         for kind, most in _LIMITS.items():
             hard = resource.getrlimit(kind)[1]
             limit = most if hard == resource.RLIM_INFINITY else min(most, hard)
@@ -111,7 +110,9 @@ def _become(user: int, argv: list[str]) -> NoReturn:
         _give_up(user)
         _libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
         _refuse_calls()
-        os.execv(argv[0], argv)  # noqa: S606 (an argument list, and no shell)
+        # Proxies may have passwords, and root's own directory is closed to it.
+        given = {name: os.environ[name] for name in _VARIABLES if name in os.environ}
+        os.execve(argv[0], argv, {**given, "HOME": "/"})  # noqa: S606 (no shell)
     except (OSError, ValueError) as err:
         print(f"{argv[0]} cannot be run without rights: {err}", file=sys.stderr)
     os._exit(126)
