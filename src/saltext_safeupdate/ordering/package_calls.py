@@ -92,7 +92,7 @@ def requested(
         targets=(*targets(given), *sourced),
         files=files,
         release=_release(original, given),
-        options=_options(original, given),
+        options=(*_options(original, given), *_best(original)),
         full=bool(given.get("dist_upgrade")),
         again=bool(given.get("reinstall")),
     )
@@ -169,6 +169,13 @@ def _options(original: Callable[..., Any], given: Mapping[str, Any]) -> tuple[st
         elif given[key] is True:
             options.append(f"--{key}")
     return tuple(options)
+
+
+def _best(original: Callable[..., Any]) -> tuple[str, ...]:
+    """Return the options without which dnf may keep an older version; Salt's module has them."""
+    front_end = inspect.unwrap(original).__globals__.get("_yum", str)
+    is_dnf = _place(original) == ("yumpkg", "install") and front_end() == "dnf"
+    return ("--best", "--allowerasing") if is_dnf else ()
 
 
 def _options_of_apt(given: Mapping[str, Any]) -> tuple[str, ...]:
