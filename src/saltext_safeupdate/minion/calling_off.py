@@ -35,15 +35,16 @@ def call_off(settings: Settings, data: Mapping[str, Any]) -> str | None:
     An error never stops Salt.
     """
     fun = data.get("fun")
-    jid = functions.ends(fun, data.get("arg"))
-    if jid is None:
+    ended = functions.ended(fun, data.get("arg"))
+    if not ended:
         return None
     patience = current.PATIENCE
     ledger = Ledger(settings.database, busy_timeout=patience)
     try:
         if not ledger.exists():
             return None
-        ours = [job for job in (ledger.find(jid) if jid else ledger.open()) if _may_go_on(job)]
+        known = ledger.open() if "" in ended else [j for jid in ended for j in ledger.find(jid)]
+        ours = [job for job in known if _may_go_on(job)]
         if not ours:
             return None
         suspensions = Suspensions(settings.database, busy_timeout=patience)
@@ -56,9 +57,9 @@ def call_off(settings: Settings, data: Mapping[str, Any]) -> str | None:
     except SafeUpdateError as err:
         log.error("safeupdate: a job that %s ends may run nevertheless: %s", fun, err)
         return None
-    if not (jid and waiting):
+    if not waiting or "" in ended:
         return None
-    return (_SUSPENDED if waiting[0].awaits else _HELD).format(jid=jid)
+    return (_SUSPENDED if waiting[0].awaits else _HELD).format(jid=waiting[0].jid)
 
 
 def _may_go_on(job: Job) -> bool:

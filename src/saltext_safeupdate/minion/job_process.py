@@ -29,7 +29,7 @@ from ..core.record.store import Store
 from ..core.record.update import Update
 from ..core.settings import Settings
 from ..patches import instead
-from . import answers, queue_lock, queues, unrecorded
+from . import answers, calling_off, queue_lock, queues, unrecorded
 from .complaints import Complaints
 from .waiting_runs import LATER, GoesBack
 
@@ -108,6 +108,9 @@ class JobProcess:
             queue_lock.keep_private()
             kept.begin()
             _leave_out_executor(minion, opts, data)
+        if not isinstance(data.get("fun"), str):
+            # Salt calls no executor for several functions.
+            calling_off.call_off(self._settings, data)
         attempt, says, lost = self._begin(opts, ticket)
         job = current.Job(
             jid=str(data.get("jid", "")),

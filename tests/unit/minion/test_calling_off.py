@@ -4,12 +4,13 @@ from unittest.mock import Mock
 
 import pytest
 
+from saltext_safeupdate.core import settings
 from saltext_safeupdate.core.errors import RecordError
 from saltext_safeupdate.core.host import processes
 from saltext_safeupdate.core.jobs.ledger import Ledger, State
 from saltext_safeupdate.core.jobs.recovery import Action, Recovery
 from saltext_safeupdate.core.jobs.suspension import SUSPENDED, Suspension, Suspensions
-from saltext_safeupdate.minion import executor
+from saltext_safeupdate.minion import calling_off, executor
 
 from .conftest import JID, OTHER_JID
 
@@ -139,6 +140,13 @@ def test_one_that_is_held_is_not_run_any_more(host, fun, ending):
     told = host.end(f"saltutil.{ending[0]}", *ending[1:])
     assert "not run, and its master gets a failure" in (told or "") or len(ending) == 1
     assert host.ledger.accept(JID, **described, over=(State.HELD,)) is State.HELD
+    assert host.action()[0] is Action.REPORT
+
+
+def test_several_functions_end_it_too(host):
+    host.ledger.hold(JID, jid=JID, fun="cmd.run", master="m", call=b"c", owner="main")
+    call = {"fun": ["test.ping", "saltutil.kill_job"], "arg": [[], [JID]], "jid": "1", "ret": ""}
+    assert "not run" in calling_off.call_off(settings.of_minion(host.opts)[0], call)
     assert host.action()[0] is Action.REPORT
 
 

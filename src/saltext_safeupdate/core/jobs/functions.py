@@ -9,7 +9,7 @@ it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 
 class Kind:
@@ -208,12 +208,24 @@ def ends(fun: object, arg: object) -> str | None:
     return None if harmless else jid or None
 
 
+def ended(fun: object, arg: object) -> set[str]:
+    """Return the jobs that a job of one or several functions ends; an empty JID if it ends all."""
+    return _together(ends, fun, arg)
+
+
 def gives_up(fun: object, arg: object) -> set[str]:
     """Return the jobs that a publication gives up; with an empty JID if it gives up all."""
-    if isinstance(fun, list | tuple) and isinstance(arg, list | tuple):
-        return set().union(*(gives_up(*each) for each in zip(fun, arg, strict=False)))
-    jid = _named(arg, "jid")[0] if fun in _GIVING_UP else ends(fun, arg)
-    return set() if jid is None or (fun in _GIVING_UP and not jid) else {jid}
+    return _together(_given_up, fun, arg)
+
+
+def _given_up(fun: object, arg: object) -> str | None:
+    return _named(arg, "jid")[0] or None if fun in _GIVING_UP else ends(fun, arg)
+
+
+def _together(one: Callable[[object, object], str | None], fun: object, arg: object) -> set[str]:
+    several = isinstance(fun, list | tuple) and isinstance(arg, list | tuple)
+    calls = zip(fun, arg, strict=False) if several else [(fun, arg)]
+    return {jid for each in calls if (jid := one(*each)) is not None}
 
 
 def _named(arg: object, *names: str) -> list[str]:
