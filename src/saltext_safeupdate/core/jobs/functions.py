@@ -9,7 +9,7 @@ it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 
 class Kind:
@@ -223,8 +223,9 @@ def _given_up(fun: object, arg: object) -> str | None:
 
 
 def _together(one: Callable[[object, object], str | None], fun: object, arg: object) -> set[str]:
-    several = isinstance(fun, list | tuple) and isinstance(arg, list | tuple)
-    calls = zip(fun, arg, strict=False) if several else [(fun, arg)]
+    calls: Iterable[tuple[object, object]] = [(fun, arg)]
+    if isinstance(fun, list | tuple) and isinstance(arg, list | tuple):
+        calls = zip(fun, arg, strict=False)
     return {jid for each in calls if (jid := one(*each)) is not None}
 
 
