@@ -49,11 +49,14 @@ class OwnPackages:
             try:
                 found = self._manager.simulate(part)
             except CommandError as err:
-                # The real call will fail in the same way and say so; it is deferred if it names
-                # an own package.
+                # The real call will fail in the same way and say so, or change something by then; it
+                # is deferred if it names an own package.
                 log.debug("the package manager cannot simulate: %s", err)
-                asked = dict(part.targets)
-                found = {name: Change("", asked[name] or "") for name in own & part.names}
+                asked, named = dict(part.targets), own & part.names
+                found = dict.fromkeys(named, Change("", ""))
+                if request.action not in REMOVALS:
+                    now = self._manager.installed(named)
+                    found = {name: Change(now.get(name, ""), asked[name] or "*") for name in named}
             changes |= found
         if request.again:
             now = self._manager.installed(own & request.names)

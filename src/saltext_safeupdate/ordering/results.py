@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Iterable, Mapping
+from fnmatch import fnmatch
 from typing import Any
 
 import salt.state
 
+from ..core.packages.request import Change
 from .chunks import join_comments, listed
 from .runs import Deferral, LeftOut, Level, Pending
 
@@ -121,13 +123,23 @@ def judge(entry: Pending, ret: dict[str, Any], installed: Mapping[str, str]) -> 
     wrong = {}
     for name, change in entry.deferral.changes.items():
         now = installed.get(name, "")
-        # A pattern, or nothing at all, if the package manager could not say.
-        unknown = "*" in change.new or not (change.old or change.new)
-        if not unknown and now != change.new:
-            wrong[name] = f"{name} is {now or 'not installed'}, not {change.new or 'removed'}"
+        if not _has_come(change, now):
+            said = {"": "removed", "*": "another version"}.get(change.new, change.new)
+            wrong[name] = f"{name} is {now or 'not installed'}, not {said}"
     if wrong and ret.get("result") is not False:
         told = NOT_COME.format(names=listed(wrong), versions="; ".join(wrong.values()))
         ret.update(result=False, comment=join_comments(ret.get("comment"), told))
+
+
+def _has_come(change: Change, now: str) -> bool:
+    """
+    Tell whether a package is what was said.
+
+    If the package manager could not say, that is a pattern, a comparison, or nothing at all.
+    """
+    if "*" in change.new or change.new.startswith(("<", ">")):
+        return now != change.old or (change.new != "*" and fnmatch(now, change.new))
+    return now == change.new or not (change.old or change.new)
 
 
 def tell_reacted(entry: Pending) -> None:

@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from saltext_safeupdate import factory
+from saltext_safeupdate.core.errors import CommandError
 from saltext_safeupdate.core.host.service import ServiceState
 
 LATEST = {"pkg.latest": [{"name": "salt-minion"}]}
@@ -74,6 +75,28 @@ def test_a_prediction_that_does_not_come_true_is_a_failure(minion):
     assert "change that did not come: reacts." in result["comment"]
     assert minion.record().phase.value == "failed"
     assert "salt-minion is 1, not 2" in minion.record().reason
+
+
+@pytest.mark.parametrize("state", ["latest", "installed", "module", "own state"])
+@pytest.mark.parametrize("times", [1, 99])
+def test_what_the_package_manager_could_not_say_comes_true_or_fails(
+    minion, monkeypatch, state, times
+):
+    """It cannot be asked for a moment, or not until the repository is gone."""
+    plain, asked = minion.manager.simulate, []
+
+    def simulate(request):
+        asked.append(request)
+        if len(asked) <= times:
+            raise CommandError(("fake-simulate",), "timed out")
+        return plain(request)
+
+    monkeypatch.setattr(minion.manager, "simulate", simulate)
+    result = run(minion, STATES[state], OFFERS["gone"])["minion"]
+    come = times == 1
+    assert result["result"] is come, result
+    assert minion.database.installed["salt-minion"] == ("2" if come else "1")
+    assert minion.record().phase.value == ("committed" if come else "failed")
 
 
 def test_it_comes_true_if_what_could_not_be_taken_stays(minion):
