@@ -49,8 +49,8 @@ class OwnPackages:
             try:
                 found = self._manager.simulate(part)
             except CommandError as err:
-                # The real call will fail in the same way and say so, or change something by then; it
-                # is deferred if it names an own package.
+                # The real call will fail in the same way and say so, or change something. It is
+                # deferred if it names an own package.
                 log.debug("the package manager cannot simulate: %s", err)
                 asked, named = dict(part.targets), own & part.names
                 found = dict.fromkeys(named, Change("", ""))
