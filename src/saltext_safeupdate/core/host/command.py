@@ -8,13 +8,13 @@ import os
 import signal
 import subprocess
 import tempfile
-import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from ..errors import CommandError
 from ..frozen import frozen
 from . import inherited
+from .wait import Wait
 
 log = logging.getLogger(__name__)
 
@@ -139,9 +139,9 @@ def run(
 
 def _collect(proc: subprocess.Popen[str], stdin: str | None, timeout: float) -> tuple[str, str]:
     """Return the whole output of the program once it has ended, or raise TimeoutExpired."""
-    deadline = time.monotonic() + timeout
+    wait = Wait(timeout)
     while True:
-        left = deadline - time.monotonic()
+        left = wait.left
         try:
             printed = proc.communicate(stdin, timeout=max(0.0, min(_LOOK_INTERVAL, left)))
             return _text(printed[0]), _text(printed[1])

@@ -35,6 +35,7 @@ from collections.abc import Callable, Sequence
 from ..errors import LockHeldError, LockUnavailableError, SafeUpdateError
 from . import processes
 from .files import make_private, open_private
+from .wait import Wait
 
 RETURNS = tuple(f"return{number}" for number in range(1, 9))
 NAMES = ("jobs", "drain", "packages", "update", "supervisor", "engine", *RETURNS)
@@ -91,9 +92,9 @@ class Lock:
         sleep: Callable[[float], None] = time.sleep,
     ) -> bool:
         """Take the lock exclusively within *timeout* seconds; tell whether that worked."""
-        deadline = clock() + timeout
+        wait = Wait(timeout, clock)
         while not self.try_exclusive():
-            if clock() >= deadline:
+            if wait.over:
                 return False
             sleep(_POLL_INTERVAL)
         return True

@@ -18,6 +18,7 @@ from ..generations.activation import Activation
 from ..generations.table import Generations
 from ..host import processes
 from ..host.minions import Minion
+from ..host.wait import Wait
 from ..prepare.upgrade_steps import Steps
 from ..record.store import Store
 from ..record.update import Update
@@ -90,12 +91,12 @@ def wait(context: Context, update: Update, timeout: float | None) -> Update | No
     update has ended meanwhile. Return None if a process still reads it.
     """
     locks = context.locks
-    deadline = None if timeout is None else context.monotonic() + timeout
+    waits = None if timeout is None else Wait(timeout, context.monotonic)
     while not locks.packages.try_exclusive():
         now = context.reread(update)
         if now.phase.final:
             return now
-        if deadline is not None and context.monotonic() >= deadline:
+        if waits is not None and waits.over:
             return None
         context.sleep(_INTERVAL)
     locks.update.exclusive()

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable
 
 from ..host import processes
+from ..host.wait import Wait
 from ..record.update import Update
 from .context import Context
 
@@ -86,9 +87,9 @@ def wait_for_jobs(
     locks = context.locks
     if timeout is None:
         timeout = context.settings.jobs_timeout
-    deadline = context.monotonic() + timeout
+    wait = Wait(timeout, context.monotonic)
     look_at = context.monotonic() + _LOOK_INTERVAL
-    while context.monotonic() < deadline:
+    while not wait.over:
         if context.monotonic() >= look_at:
             if needless():
                 locks.drain.release()

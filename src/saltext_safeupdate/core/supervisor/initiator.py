@@ -18,6 +18,7 @@ from ..host.locks import Lock
 from ..host.minions import Minion
 from ..host.servers import Server
 from ..host.service import Inhibitor, Services
+from ..host.wait import Wait
 from ..packages.manager import Installer, PackageManager
 from ..prepare.revisions import Revisions
 from ..record.parts import Code, Owed, WayBack
@@ -186,12 +187,11 @@ class Initiator:
             raise LockHeldError(self.busy())
         return lock
 
-    def wait_until(self, condition: Callable[[], bool], deadline: float | None = None) -> bool:
+    def wait_until(self, condition: Callable[[], bool], wait: Wait | None = None) -> bool:
         """Wait for the condition, by default as long as a supervisor may take to start."""
-        if deadline is None:
-            deadline = self.monotonic() + _SUPERVISOR_TIMEOUT
+        wait = wait or Wait(_SUPERVISOR_TIMEOUT, self.monotonic)
         while not condition():
-            if self.monotonic() >= deadline:
+            if wait.over:
                 return False
             self.sleep(_POLL_INTERVAL)
         return True
@@ -203,7 +203,7 @@ class Initiator:
             now = self.store.get(other.id)
             return (now is None or now.phase.final) and not self.is_supervised()
 
-        return self.wait_until(ended, self.monotonic() + self.settings.jobs_timeout)
+        return self.wait_until(ended, Wait(self.settings.jobs_timeout, self.monotonic))
 
     def is_supervised(self) -> bool:
         """Tell whether a supervisor lives."""

@@ -30,6 +30,7 @@ from ..generations import own_tree
 from ..host import backup, backup_paths, copy_names, processes
 from ..host.locks import Lock
 from ..host.service import Inhibitor
+from ..host.wait import Wait
 from ..record.parts import Progress
 from ..record.phase import BEFORE_INSTALLING, Phase
 from ..record.update import Update
@@ -152,14 +153,14 @@ class QuietTransaction:
     # -- steps -----------------------------------------------------------------
 
     def _wait_for_jobs(self, jobs: Lock) -> None:
-        by, timeout = self.by, self.by.settings.jobs_timeout
-        deadline = by.monotonic() + timeout
-        if jobs.wait_exclusive(timeout, clock=by.monotonic, sleep=by.sleep):
+        by = self.by
+        wait = Wait(by.settings.jobs_timeout, by.monotonic)
+        if by.wait_until(jobs.try_exclusive, wait):
             ours = {str(pid) for pid in processes.ancestors()}
             others = {pid: who for pid, who in self._record.processes.items() if pid not in ours}
-            if by.wait_until(lambda: not any(map(processes.alive, others.values())), deadline):
+            if by.wait_until(lambda: not any(map(processes.alive, others.values())), wait):
                 self._others, busy = neighbours.take_jobs(
-                    by.others, lambda condition: by.wait_until(condition, deadline)
+                    by.others, lambda condition: by.wait_until(condition, wait)
                 )
                 if not busy:
                     return

@@ -13,6 +13,7 @@ from ..errors import SafeUpdateError
 from ..generations import own_tree
 from ..host import backup, room
 from ..host.service import ServiceState
+from ..host.wait import Wait
 from ..record.phase import Phase
 from ..record.update import Update
 from . import leaving, neighbours, reboot, rollback, servers, steps, watch
@@ -56,16 +57,19 @@ def _is_delivered(context: Context, update: Update) -> bool:
     If jobs run during the update, only wait for the job that installed.
     """
     timeout = context.settings.return_timeout
-    deadline = context.monotonic() + timeout
+    wait = Wait(timeout, context.monotonic)
     # The job that installed holds one of these locks until its end.
     lock = context.locks.packages if update.beside_jobs else context.locks.jobs
-    alone = lock.wait_exclusive(timeout, clock=context.monotonic, sleep=context.sleep)
-    while alone and context.undelivered(update.jid):
-        # The engine sends it again. If somebody has killed the minion, the next one does.
-        if context.monotonic() >= deadline or not context.has_engine():
+    while not lock.try_exclusive():
+        if wait.over:
             return False
         context.sleep(_POLL_INTERVAL)
-    return alone
+    while context.undelivered(update.jid):
+        # The engine sends it again. If somebody has killed the minion, the next one does.
+        if wait.over or not context.has_engine():
+            return False
+        context.sleep(_POLL_INTERVAL)
+    return True
 
 
 def repair(context: Context, update: Update) -> Update:
@@ -212,8 +216,8 @@ def _let_jobs_end(context: Context, update: Update) -> None:
     )
     if not ended:
         log.warning("jobs did not end within %g s; the minion is removed", settings.stop_timeout)
-    deadline = context.monotonic() + settings.return_timeout
-    while ended and context.owed() and context.has_engine() and context.monotonic() < deadline:
+    wait = Wait(settings.return_timeout, context.monotonic)
+    while ended and context.owed() and context.has_engine() and not wait.over:
         context.sleep(_POLL_INTERVAL)
 
 
