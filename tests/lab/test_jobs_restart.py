@@ -12,6 +12,7 @@ import pytest
 
 from devtools.experiment import MINION
 from devtools.lab.container import Lab
+from tests.lab.handover import other
 from tests.lab.jobs import STATES, WAITING, WORK, JobScene, Timetable
 from tests.lab.series import series
 
@@ -458,3 +459,57 @@ def test_the_bypass_stops_at_once(scene: JobScene) -> None:
     print(f"stopped {time.monotonic() - began:.1f} s after the bypass")
     assert scene.pid() not in ("0", before)
     assert not scene.container.exists("/run/salt-safeupdate/bypass")
+
+
+@pytest.mark.soak
+def test_nothing_is_given_up_because_the_host_stood_still(
+    make_scene: Callable[..., JobScene], version: str
+) -> None:
+    """
+    Frozen for longer than whoever waits has patience: a stop, an update that waits, and its watch.
+
+    systemd in the container counts that time, too, so its own limit is longer.
+    """
+    short = {"stop_timeout": 40, "jobs_timeout": 40, "watch_timeout": 30}
+    scene = make_scene(
+        version,
+        config={"safeupdate": {**WAITING["safeupdate"], **short}},
+        offers=[f"salt-minion_{each}" for each in (version, other(version))],
+    )
+    work = f"echo start >> {WORK}; until test -e {FLAG}; do sleep 0.1; done; echo done"
+    before, jid = scene.pid(), scene.publish("cmd.run", work)
+    scene.wait_trace("start")
+    restart = scene.container.popen(["systemctl", "restart", "salt-minion"])
+    scene.master.wait(lambda: scene.locked("drain"), 30, "the drain of the stop")
+    freeze(scene, 70)
+    scene.container.write(FLAG, "")
+    assert scene.returned(jid)["return"] == "done"
+    assert restart.wait(60) == 0
+    scene.minion_started(before)
+    scene.answers()
+    scene.container.run(["rm", FLAG, WORK])
+    jid = scene.publish("cmd.run", work)
+    scene.wait_trace("start")
+    scene.call("safeupdate.update", other(version))
+    scene.wait_phase("waiting")
+    freeze(scene, 70)
+    scene.container.write(FLAG, "")
+    assert scene.returned(jid)["return"] == "done"
+    scene.wait_phase("watching")
+    freeze(scene, 70)
+    assert scene.wait_end()["phase"] == "committed"
+    assert scene.answers() == other(version)
+
+
+def freeze(scene: JobScene, seconds: float) -> None:
+    """Have nothing of the host run for so long."""
+    file = cgroup(scene.container.name) / "cgroup.freeze"
+    file.write_text("1")
+    time.sleep(seconds)
+    file.write_text("0")
+
+
+def cgroup(name: str) -> Path:
+    """Return the group of all processes of a container."""
+    mounts = [line.split() for line in Path("/proc/mounts").read_text().splitlines()]
+    return next(Path(each[1]) / name for each in mounts if each[2] == "cgroup2")
