@@ -167,10 +167,16 @@ class TestWaiting:
         assert host.packages.versions == OLD
         assert host.kept() == []
 
-    def test_now_begins_when_the_jobs_have_ended(self, host):
+    @pytest.mark.parametrize("stood_still", [0, 1000])
+    def test_now_begins_when_the_jobs_have_ended(self, host, stood_still):
         host.ask(when="now")
         job = host.job()
-        host.clock.after(30, job.close)
+
+        def wake():
+            host.clock.work(stood_still)
+            host.clock.after(20, job.close)
+
+        host.clock.after(30, wake)
         host.supervise()
         assert host.last.phase is Phase.COMMITTED
 
