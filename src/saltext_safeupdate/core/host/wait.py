@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-# Whoever waits looks every few seconds. Between two looks that are so many apart, nothing ran.
+# A wait looks every few seconds. Between two looks that are so many apart, nothing ran.
 _STOOD_STILL = 60.0
 
 
