@@ -173,9 +173,15 @@ class QuietTransaction:
         timeout = by.settings.jobs_timeout
         if not packages.wait_exclusive(timeout, clock=by.monotonic, sleep=by.sleep):
             raise self._postponed("salt-call, or the package manager for another job")
-        # An earlier one may have ended since, and a next one may serve.
-        now = beside_jobs.whose(by, by.installation.roots, by.others, {}, {})
-        if not now:
+        now: tuple[str, ...] = ()
+
+        def known() -> bool:
+            nonlocal now
+            now = beside_jobs.whose(by, by.installation.roots, by.others, {}, {})
+            return bool(now)
+
+        # An earlier one may have ended since, and a next one may serve, or is just being started.
+        if not by.wait_until(known):
             raise self._end_postponed(_NO_COPY)
         if now != self._record.progress.beside:
             progress = replace(self._record.progress, beside=now)

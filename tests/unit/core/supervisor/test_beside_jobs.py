@@ -330,16 +330,20 @@ class TestAJob:
         assert host.packages.versions == OLD
         reader.close()
 
-    def test_takes_in_a_minion_that_serves_by_then(self, host):
-        """An update right behind another one, for example."""
+    @pytest.mark.parametrize("later", [0, 3])
+    def test_takes_in_a_minion_that_serves_by_then_or_is_being_started(self, host, later):
+        """An update right behind another one, for example, or a restart in the background."""
         reader = locks.share(host.settings.run_dir, "packages")
+        begun = []
 
         def restarted():
-            if reader.fd >= 0:
+            if not begun:
                 hands_over(host)
                 host.services.begin_restart("salt-minion")
-                have_own_tree(host, host.trees)
                 reader.close()
+            begun.append(1)
+            if len(begun) == 1 + later:
+                have_own_tree(host, host.trees)
 
         host.clock.each_second = restarted
         self.change(host, host.job())
