@@ -241,18 +241,20 @@ def test_an_update_comes_after_a_restart_that_the_same_run_makes(
         "    - allow_downgrade: True\n",
     }
     scene.sls("restarts", ways[way])
-    before = scene.pid()
-    ret = scene.returned(scene.publish("state.apply", "restarts"))
+    before = list(scene.generations())[-1]
+    ret = scene.returned(scene.publish("state.apply", "restarts", queue=True))
     assert ret["success"], ret
     record = scene.wait_end()
     assert record["phase"] == "committed", record
     assert record["kind"] == "update", record
     restarts = scene.query("SELECT phase FROM updates WHERE kind = 'restart' ORDER BY created")
     assert restarts[-1] == ["committed"], restarts
-    assert before in scene.generations()
+    assert scene.generations()[before] == "leaving"
     scene.master.wait(lambda: scene.call("test.version") == version, 30, version)
     end_well(scene, long_job)
     scene.assert_runs(version)
+    ran = [f"begin {version}", f"end {version}"]
+    scene.master.wait(lambda: starts(scene)[-2:] == ran, 90, "the startup states")
 
 
 @pytest.mark.soak
