@@ -228,7 +228,9 @@ class Follower:
                 # A minion has to begin a job before it can say so.
                 continue
             # Since the answer it was ended, or given up, or is too old.
-            minions = self._missed.still_open(number, self._again.pop(number), now)
+            wanted = self._missed.still_open(number, self._again.pop(number), now)
+            minions = self._work.waited_for(jid, wanted)
+            self._tell("given_up", jid, wanted - minions)
             if not minions:
                 continue
             try:

@@ -11,6 +11,7 @@ import salt.client
 
 from ..core.errors import InputError
 from ..core.jobs import functions
+from . import batches
 from .account import QUESTION, TICKET, Account
 from .calls import Calls, call
 
@@ -57,6 +58,10 @@ class Redelivery:
         looks = not functions.is_recorded(fun) and fun not in functions.CHANGING
         more = {QUESTION: True, **({"nocache": True} if looks else {})}
         self._client.pub(list(minions), fun, list(arg), tgt_type="list", jid=jid, **more)
+
+    def waited_for(self, jid: str, minions: set[str]) -> set[str]:
+        """Return the minions that no batch of the master has given up."""
+        return batches.waited_for(self._opts, jid, minions)
 
     def publish(self, number: int, jid: str, minions: Iterable[str]) -> list[str]:
         """

@@ -178,7 +178,7 @@ class Site:
         self.desk.orders[redelivery.REDELIVER] = self.engine.take
 
     def worker(self):
-        work = redelivery.Redelivery({}, self.open())
+        work = redelivery.Redelivery({"cachedir": str(self.path)}, self.open())
         work._client = self
         return work
 

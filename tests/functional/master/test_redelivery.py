@@ -3,9 +3,11 @@
 import contextlib
 import logging
 import time
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import salt.version
 
 from saltext_safeupdate.core.errors import SafeUpdateError
 from saltext_safeupdate.core.jobs.functions import FIND_JOB, QUERY
@@ -16,6 +18,7 @@ from saltext_safeupdate.master.calls import Calls
 from tests.functional.master.redelivery_site import WINDOW, Site
 from tests.support.forked import forked
 
+SALT = salt.version.__saltstack_version__.info
 JID, OTHER = "20260101120000000000", "20260101120000000001"
 
 
@@ -114,6 +117,32 @@ def test_a_caller_that_waits_hears_that_the_job_runs(site):
     for _ in range(4):
         site.pause()
     assert [load["jid"] for load in site.published[-2:]] == [JID, OTHER]
+
+
+@pytest.mark.skipif(SALT < (3008,), reason="before 3008, masters drive no batches")
+@pytest.mark.parametrize(
+    ("driver", "active", "halted", "runs"),
+    [
+        ("master", ["b"], False, False),
+        ("master", ["a"], False, True),
+        ("master", ["a"], True, False),
+        ("cli", ["b"], False, True),
+    ],
+)
+def test_a_batch_of_the_master_gives_a_minion_up_without_a_question(
+    site, driver, active, halted, runs
+):
+    from salt.utils import batch_state
+
+    opts = {"cachedir": str(site.path)}
+    state = {"driver": driver, "active": dict.fromkeys(active, 0.0), "halted": halted}
+    Path(batch_state._batch_state_path(JID, opts)).parent.mkdir(parents=True)
+    batch_state.write_batch_state(JID, state, opts)
+    site.pub(["a"], "cmd.run", ["line"], jid=JID)
+    site.there = {"a"}
+    report = site.redeliver("a")
+    assert site.runs == ([("a", JID)] if runs else [])
+    assert report["given_up"] == ({} if runs else {JID: ["a"]})
 
 
 @pytest.mark.parametrize("change", ["config", "token", "name", "none"])

@@ -79,6 +79,8 @@ class FakeWork:
 
     def __init__(self):
         self.asked, self.published, self.error = [], [], None
+        # Of batches of the master.
+        self.given_up = set()
 
     def ask(self, minions, jids, aims):
         if self.error:
@@ -86,6 +88,9 @@ class FakeWork:
         self.asked.append((sorted(minions), sorted(jids)))
         self.aims = aims
         return f"q{len(self.asked)}"
+
+    def waited_for(self, jid, minions):
+        return minions - self.given_up
 
     def publish(self, number, jid, minions):
         if self.error:
@@ -188,6 +193,16 @@ def test_what_was_ended_since_the_answer_is_not_published(world):
     world.new("9", "b", ends=ALL, again=False)
     world.pass_time(INTERVAL)
     assert world.work.published == [("2", ["a"])]
+
+
+def test_whom_a_batch_has_given_up_gets_nothing(world):
+    world.new("1", "a", "b")
+    world.start("a", "b")
+    world.work.given_up = {"a"}
+    world.answers("a", {})
+    world.answers("b", {})
+    world.pass_time(1.0)
+    assert world.work.published == [("1", ["b"])]
 
 
 def test_who_waits_is_told_soon_after_the_job_that_the_minion_has_it(world):
