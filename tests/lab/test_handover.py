@@ -602,8 +602,8 @@ def test_the_next_one_may_come_to_another_master_than_the_earlier_one(
 
 
 @pytest.mark.timeout(600)
-def test_eight_restarts_in_a_row(scene: HandoverScene) -> None:
-    restarts_in_a_row(scene, 8)
+def test_four_restarts_in_a_row(scene: HandoverScene) -> None:
+    restarts_in_a_row(scene, 4)
 
 
 @pytest.mark.soak

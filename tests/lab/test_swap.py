@@ -25,9 +25,6 @@ from tests.lab.scene import state
 # dnf takes many times the processor time of apt.
 DNF, ZYPPER = (pytest.param(name, marks=pytest.mark.soak) for name in ("dnf", "zypper"))
 on_each = pytest.mark.parametrize("scene", ["apt", DNF, ZYPPER], indirect=True, scope="module")
-on_apt_and_dnf = pytest.mark.parametrize(
-    "scene", ["apt", "dnf", ZYPPER], indirect=True, scope="module"
-)
 LATER = [{"order": "last"}]
 
 
@@ -108,7 +105,7 @@ def _swapped(scene: EngineScene, version: str, **states: Any) -> None:
     assert scene.pid() not in ("0", pid)
 
 
-@on_apt_and_dnf
+@pytest.mark.parametrize("scene", ["apt", "dnf", ZYPPER], indirect=True, scope="module")
 def test_removed_and_installed(scene: EngineScene) -> None:
     _swapped(scene, OLD, gone=_gone(scene), here=_here(scene, OLD))
 
@@ -167,7 +164,7 @@ def test_an_installation_that_fails_brings_the_former_minion_back(scene: EngineS
     scene.assert_runs(version)
 
 
-@on_apt_and_dnf
+@on_each
 def test_removed_as_the_last_word(scene: EngineScene) -> None:
     """The only one of them that leaves no minion: it was asked for."""
     ran = _apply(scene, here=_here(scene, OLD), gone=_gone(scene))
