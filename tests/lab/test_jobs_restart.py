@@ -229,11 +229,13 @@ def set_restart_command(scene: JobScene, command: str) -> None:
     scene.answers()
 
 
-LATER = "stop, and later start"
+LATER, BEHIND = "stop, and later start", "stop and start in the background"
 SEVERAL = {
     "restarts": "for i in 1 2 3 4 5 6; do systemctl restart salt-minion || echo no; done",
     "stop and start": "systemctl stop salt-minion; systemctl start salt-minion",
     LATER: "systemctl stop salt-minion; sleep 3; systemctl start salt-minion",
+    BEHIND: "setsid sh -c 'systemctl stop salt-minion; sleep 3; systemctl start salt-minion; "
+    f"echo behind >> {WORK}' > /dev/null 2>&1 < /dev/null &",
     "marked": "systemctl set-property --runtime salt-minion.service Markers=+needs-restart; "
     "systemctl reload-or-restart --marked",
 }
@@ -242,7 +244,7 @@ SEVERAL = {
 @pytest.mark.parametrize(
     "what",
     [
-        pytest.param(what, marks=() if what in ("restarts", LATER) else pytest.mark.soak)
+        pytest.param(what, marks=() if what in ("restarts", BEHIND) else pytest.mark.soak)
         for what in SEVERAL
     ],
 )
@@ -250,8 +252,11 @@ def test_what_a_job_asks_for_last_comes_after_the_jobs(scene: JobScene, what: st
     before = scene.pid()
     other = scene.publish("cmd.run", f"echo other >> {WORK}; sleep 10; echo other end")
     scene.wait_trace("other")
-    jid = scene.publish("cmd.run", f"{SEVERAL[what]}; sleep 2; echo after")
+    line = SEVERAL[what] if what == BEHIND else f"{SEVERAL[what]};"
+    jid = scene.publish("cmd.run", f"{line} sleep 2; echo after")
     assert scene.returned(jid, 60)["return"] == "after"
+    if what == BEHIND:
+        scene.wait_trace("behind")
     assert scene.pid() == before
     assert scene.returned(other, 60)["return"] == "other end"
     scene.minion_started(before)

@@ -60,7 +60,8 @@ parent() {
 } 2>/dev/null
 
 # Whether somebody must not wait for this very stop: a job would wait for ever, and a job may wait
-# for the package manager whose scriptlet requests a restart.
+# for the package manager whose scriptlet requests a restart. What a job has left in the background
+# may want to start the minion later, and the stop would end it first.
 is_waited_for() {
     holders=" $(find /proc/[0-9]*/fd -maxdepth 1 -lname "$lock" 2>/dev/null |
         cut -d / -f 3 | sort -u | tr '\n' ' ')"
@@ -74,6 +75,9 @@ is_waited_for() {
         case $words in *start\ * | *stop\ * | *" force-reload "* | *" --now "*) ;; *) continue ;;
         esac
         ancestor=$client
+        case $(group "$client")/ in
+            */"$unit"/* | */"$name-before-"*.scope/*) return 0 ;;
+        esac
         while [ "${ancestor:-0}" -gt 1 ]; do
             [ "$ancestor" != $$ ] || break
             case $holders in *" $ancestor "*) return 0 ;; esac
