@@ -21,6 +21,7 @@ from ...core.prepare.removed_modules import Use
 from ...core.prepare.resolution import Resolved
 from ...core.prepare.staging import Staging
 from ...core.prepare.upgrade_steps import Steps
+from ...core.record.phase import PROVING
 from ...this_host import Host
 from ..status import facts
 
@@ -110,9 +111,10 @@ def needs_reboot(manager: Transactions | None, resolved: Resolved) -> bool:
 
 
 def described_under_way(host: Host) -> str:
-    """Describe another update, or return an empty text."""
+    """Describe another update; return an empty text if there is none that is in the way."""
     last = host.store.latest() if host.store.exists() else None
-    if last is None or last.phase.final:
+    # A new update waits for the end of a restart.
+    if last is None or last.phase.final or (last.kind == "restart" and last.phase in PROVING):
         return ""
     return f"Update {last.id} is {last.phase.value}."
 

@@ -131,14 +131,15 @@ def test_the_staged_files_are_those_of_the_record(made, tmp_path):  # noqa: F811
 # -- another update -------------------------------------------------------------------------
 
 
-def test_another_update_is_told_also_if_this_one_is_installed(made):  # noqa: F811
-    made.store.save(Update(id="u2", kind="update", phase=Phase.WATCHING, created=1.0))
+@pytest.mark.parametrize("kind", ["update", "restart"])
+def test_another_update_is_told_also_if_this_one_is_installed(made, kind):  # noqa: F811
+    """A restart is waited for."""
+    made.store.save(Update(id="u2", kind=kind, phase=Phase.WATCHING, created=1.0))
     found = circumstances.findings(
         made, {}, factory.resolver(made).resolve(resolution.request(OLD))
     )
-    assert [(each.code, each.problem) for each in found] == [
-        ("other-update-running", "Update u2 is watching.")
-    ]
+    told = [(each.code, each.problem) for each in found]
+    assert told == [("other-update-running", "Update u2 is watching.")] * (kind == "update")
 
 
 def test_a_request_replaces_an_update_that_waits(made):  # noqa: F811
