@@ -266,6 +266,7 @@ gated = functools.partial(Gated, directory=sys.argv[1])
 http.server.ThreadingHTTPServer(("127.0.0.1", 8001), gated).serve_forever()
 """
 INDEX = "cd $1; apt-ftparchive packages . >Packages; apt-ftparchive release . >/var/tmp/Release"
+OFFERED_THERE = "/srv/gated"
 GPG = ("gpg", "--batch", "--quiet", "--yes", "--passphrase", "")
 NEEDED = {
     "key": "/etc/apt/keyrings/gated.gpg",
@@ -295,7 +296,9 @@ def test_what_it_takes_to_fetch_counts_at_the_position_only(
     ===========  ===================  ============================
     """
     name, container = f"gated-{what}", machine.container
-    _build(machine, name, "1")
+    # Nobody else offers it.
+    machine.run("mkdir", "-p", OFFERED_THERE)
+    machine.run("mv", _build(machine, name, "1"), OFFERED_THERE)
     source = "/etc/apt/sources.list.d/gated.list"
     signed = f"deb [signed-by={NEEDED['key']}] http://gated.invalid/ ./\n"
     container.write(source, signed)
@@ -303,18 +306,18 @@ def test_what_it_takes_to_fetch_counts_at_the_position_only(
     login = "machine http://gated.invalid login me password secret\n"
     container.write(NEEDED["credentials"], login)
     machine.run("mkdir", "-p", "/etc/apt/keyrings")
-    machine.run("sh", "-c", INDEX, "sh", SMALL)
+    machine.run("sh", "-c", INDEX, "sh", OFFERED_THERE)
     key, index = (str(container.path(each)) for each in (NEEDED["key"], "/var/tmp/Release"))
     for argv in (
         ("--quick-generate-key", "lab@example.invalid", "default", "default", "never"),
         ("--output", key, "--export"),
-        ("--output", str(container.path(f"{SMALL}/InRelease")), "--clearsign", index),
+        ("--output", str(container.path(f"{OFFERED_THERE}/InRelease")), "--clearsign", index),
     ):
         run([*GPG, "--homedir", str(tmp_path), *argv], timeout=60)
     run(["gpgconf", "--homedir", str(tmp_path), "--kill", "gpg-agent"], timeout=60)
     refresh = ("apt-get", "update", "-o", f"Dir::Etc::sourcelist={source}", *_ONLY_THAT)
     refresh += ("--error-on=any",)
-    server = container.host_popen([sys.executable, "-c", GATED, str(container.path(SMALL))])
+    server = container.host_popen([sys.executable, "-c", GATED, str(container.path(OFFERED_THERE))])
     try:
         probe = "import socket; socket.create_connection(('127.0.0.1', 8001)).close()"
         wait_for(lambda: machine.run("python3", "-c", probe, check=False).ok, "the proxy")
@@ -337,7 +340,7 @@ def test_what_it_takes_to_fetch_counts_at_the_position_only(
         _clean(machine, name)
     finally:
         end(server)
-        machine.run("rm", "-rf", source, *NEEDED.values())
+        machine.run("rm", "-rf", source, OFFERED_THERE, *NEEDED.values())
 
 
 def test_a_copy_from_the_cache_has_to_be_whole(machine: Managed) -> None:

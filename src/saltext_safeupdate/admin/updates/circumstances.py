@@ -111,7 +111,7 @@ def needs_reboot(manager: Transactions | None, resolved: Resolved) -> bool:
 
 
 def described_under_way(host: Host) -> str:
-    """Describe another update; return an empty text if there is none that is in the way."""
+    """Describe another update that is in the way, or return an empty text."""
     last = host.store.latest() if host.store.exists() else None
     # A new update waits for the end of a restart.
     if last is None or last.phase.final or (last.kind == "restart" and last.phase in PROVING):
