@@ -90,13 +90,13 @@ class Answers:
         made = jids.made_at(str(data.get("jid")))
         return made is not None and made < at
 
-    def note_look(self, data: Mapping[str, Any], described: Mapping[str, Any]) -> None:
+    def note_look(self, data: Mapping[str, Any], describe: Callable[[], Mapping[str, Any]]) -> None:
         """Record a job that only looks: after a restart it would count as missed otherwise."""
         name, fun = publication.name(data), data.get("fun")
         if not name or functions.is_recorded(fun) or not functions.is_redelivered(fun):
             return
         try:
-            if self._ledger.accept(name, **described) is None:
+            if self._ledger.accept(name, **describe()) is None:
                 self._ledger.delivered(name)
         except SafeUpdateError as err:
             self._complaints.log("job %s may run again", data.get("jid"), err)

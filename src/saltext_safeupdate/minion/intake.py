@@ -158,7 +158,7 @@ class Intake:
             self._hold(original, minion, data, queued)
             return None
         if not may_start or self._answers.is_of_earlier(data):
-            self._answers.note_look(data, self._described(minion, data))
+            self._note_look(minion, data)
         try:
             self._let_wait_for_earlier(minion, data)
             return self._start(original, minion, data, lock, waited, (queued, of_jobs))
@@ -278,7 +278,7 @@ class Intake:
     ) -> None:
         """Answer the job, or put it into Salt's queue until the minion has restarted."""
         if self._answers.while_held(minion, data):
-            self._answers.note_look(data, self._described(minion, data))
+            self._note_look(minion, data)
             return
         if queued:
             data[queues.QUEUED] = True
@@ -289,7 +289,7 @@ class Intake:
         finally:
             held = self._is_held_somewhere(minion, data)
         if held:
-            self._answers.note_look(data, self._described(minion, data))
+            self._note_look(minion, data)
             log.info("safeupdate: job %s is held until the minion has restarted", data.get("jid"))
 
     def _is_held_somewhere(self, minion: Any, data: dict[str, Any]) -> bool:
@@ -377,6 +377,9 @@ class Intake:
             return any(job.state is not State.HELD for job in self._ledger.find(jid))
         except SafeUpdateError:
             return False
+
+    def _note_look(self, minion: Any, data: dict[str, Any]) -> None:
+        self._answers.note_look(data, lambda: self._described(minion, data))
 
     def _described(self, minion: Any, data: dict[str, Any]) -> dict[str, Any]:
         return {
