@@ -485,6 +485,19 @@ def test_others_are_left_alone(host, words):
         del stranger
 
 
+def test_who_calls_in_a_container_is_left_alone(host):
+    """The processes of containers are among those of the host, and the names of units are there."""
+    contained = ["unshare", "--pid", "--fork", "--kill-child"]
+    with host.held("jobs") as lock:
+        words = [*contained, host.bin / "systemctl", "restart", "salt-minion"]
+        client = host.popen(words, pass_fds=[lock.fileno()])
+        host.until(lambda: processes.descendants(client.pid))
+        guard = host.guard(limit=3)
+        assert guard.wait(WAIT) == 0
+        assert "did not end within 3 s" in guard.stdout.read()
+        assert client.poll() is None
+
+
 # -- handover ------------------------------------------------------------------
 
 # The main process of the unit, with the minion and a job of it. When it is told to end because it

@@ -68,6 +68,8 @@ is_waited_for() {
     for entry in /proc/[0-9]*; do
         read -r comm <"$entry/comm" || continue
         [ "$comm" = systemctl ] || continue
+        # One in a container has another systemd, and another minion.
+        [ "$entry/ns/pid" -ef /proc/self/ns/pid ] || continue
         client=${entry#/proc/}
         words=" $(tr '\0' ' ' <"$entry/cmdline")"
         case $words in *" $name "* | *" $unit "* | *'*'* | *" --marked "*) ;; *) continue ;; esac
