@@ -19,6 +19,7 @@ from ...core.record.update import Update
 from ...core.settings import of_minion
 
 if TYPE_CHECKING:
+    from ...core.generations.generation import Report
     from ...this_host import Host
 
 log = logging.getLogger(__name__)
@@ -34,9 +35,10 @@ def status(host: Host, zone: object = times.UTC) -> dict[str, Any]:
     """
     times.zone(zone)
     last = host.store.latest() if host.store.exists() else None
+    serves = serving(host, last)
     found: dict[str, Any] = {
         "phase": "idle",
-        "running": str(salt.version.__version__),
+        "running": str(salt.version.__version__) if serves is None else serves.version,
         "installed": _installed(host),
         "extension": _extension(host),
         **_restart(host),
@@ -47,6 +49,20 @@ def status(host: Host, zone: object = times.UTC) -> dict[str, Any]:
     if last is not None:
         found |= {**described(last, zone), "waits_for": waits_for(host, last)}
     return found
+
+
+def serving(host: Host, last: Update | None) -> Report | None:
+    """
+    Return the report of the minion that serves; None if this process can tell as well.
+
+    *last* is the newest update. A job of an earlier minion knows the old version only.
+    """
+    from ...core.generations.table import Generations
+
+    if last is not None and last.on_trial:
+        return None
+    report = Generations(host.store).beside_earlier()
+    return report if report is not None and report.version else None
 
 
 def _restart(host: Host) -> dict[str, str]:

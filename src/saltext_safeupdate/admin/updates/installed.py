@@ -16,12 +16,13 @@ import salt.version
 from ... import factory
 from ...core.errors import RecordError, SafeUpdateError
 from ...core.extensions import ourselves
+from ...core.generations.generation import Report
 from ...core.prepare import upgrade_steps
 from ...core.record.phase import Phase
 from ...core.record.typed import Fact
 from ...core.record.update import Update
 from ...this_host import Host
-from ..status import check, provenance
+from ..status import check, provenance, status
 
 log = logging.getLogger(__name__)
 
@@ -65,12 +66,19 @@ def known(host: Host) -> dict[str, Any]:
     ended = next((each.phase.value for each in asked if each.phase.final), "")
     rows = host.store.quarantined() if exists else []
     return {
+        **_serving(status.serving(host, updates[0] if updates else None)),
         **installed(host),
         "intended": next(filter(None, map(_intended, asked)), ""),
         "last_result": ended,
         "quarantined": sorted({row.version for row in rows}),
         "problems": check.quick(host),
     }
+
+
+def _serving(report: Report | None) -> dict[str, str]:
+    if report is None:
+        return {}
+    return {"version": report.version, "running": report.version, "extension": report.extension}
 
 
 def _intended(update: Update) -> str:

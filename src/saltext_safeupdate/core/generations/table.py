@@ -74,6 +74,19 @@ class Generations:
         """Return the processes that take no more jobs and still have some."""
         return self._alive(Standing.LEAVING)
 
+    def beside_earlier(self) -> Report | None:
+        """
+        Return the report of the generation that serves, if an earlier one is there, too.
+
+        A job may run in either, and what it knows of itself is no answer for the minion then.
+        """
+        if not self.overlapping() and not self.leaving():
+            return None
+        serving = self.serving()
+        if serving is None or not processes.alive(serving.process):
+            return None
+        return serving.report
+
     def successors(self, process: str) -> list[str]:
         """Return the processes that have begun after this one, and claim the jobs that they run."""
         with self._store.connection() as db:

@@ -117,9 +117,10 @@ class Progress:
     ``delay`` is how many seconds a deferred restart waits at first, so that not all minions of a
     master restart at once. ``silent`` tells that it is undone because the new minion was not heard.
     ``beside`` are the main processes whose jobs run while its packages change, as each of them
-    reads its own tree; empty: no job runs then. ``again`` are the packages that the job removes and
-    installs again: in the end they have to be there. ``completed`` tells that it has failed,
-    and the package manager has finished since what was half done.
+    reads its own tree; empty: no job runs then. ``proven`` is when the next minion had shown that
+    it works, in epoch seconds: from then on they leave all jobs to it. ``again`` are the packages
+    that the job removes and installs again: in the end they have to be there. ``completed`` tells
+    that it has failed, and the package manager has finished since what was half done.
     """
 
     supervisors: int | None = None
@@ -134,6 +135,7 @@ class Progress:
     delay: float = 0.0
     silent: bool = False
     beside: tuple[str, ...] = ()
+    proven: float | None = None
     completed: bool = False
     again: tuple[str, ...] = ()
 

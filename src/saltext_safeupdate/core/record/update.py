@@ -89,7 +89,7 @@ class Update:
     @property
     def on_trial(self) -> bool:
         """Whether the minion before serves until the new one has shown that it works."""
-        return self.beside_jobs and self.phase in PROVING
+        return self.beside_jobs and self.progress.proven is None and self.phase in PROVING
 
     @property
     def is_changing(self) -> bool:

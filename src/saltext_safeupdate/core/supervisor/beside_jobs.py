@@ -30,6 +30,9 @@ log = logging.getLogger("salt-safeupdate")
 _INTERVAL = 0.2
 # Seconds for which a supervisor that takes over waits for processes that began meanwhile.
 _TAKEN_OVER = 10.0
+# Seconds for which an end waits until no earlier minion takes jobs. Each looks at the record about
+# once a second; one with a master to which the next one is not connected serves for longer.
+_LEFT = 10.0
 
 
 class Host(Protocol):
@@ -119,6 +122,26 @@ def take_over(context: Context) -> None:
 def outside(context: Context) -> bool:
     """Tell whether the minion before the restart still takes jobs, outside of its unit."""
     return bool(context.generations.overlapping())
+
+
+def have_it_leave(context: Context, update: Update) -> Update:
+    """
+    Have the minion before leave all jobs to the new one, which has shown that it works.
+
+    Otherwise it would answer with its old version although the record says that the update is
+    committed. Wait for it, within a limit, and return the record.
+    """
+    if not update.beside_jobs:
+        return update
+    if update.progress.proven is None:
+        update = context.note_progress(update, proven=context.clock())
+    waits = Wait(_LEFT, context.monotonic)
+    while set(update.progress.beside).intersection(context.generations.overlapping()):
+        if waits.over:
+            log.warning("the minion before still takes jobs, and so does the new one")
+            break
+        context.sleep(_INTERVAL)
+    return update
 
 
 def is_kept(context: Context, update: Update) -> bool:

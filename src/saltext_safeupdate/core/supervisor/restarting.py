@@ -16,7 +16,7 @@ from ..host.service import ServiceState
 from ..host.wait import Wait
 from ..record.phase import Phase
 from ..record.update import Update
-from . import leaving, neighbours, reboot, rollback, servers, steps, watch
+from . import beside_jobs, leaving, neighbours, reboot, rollback, servers, steps, watch
 from .bring import bring_along
 from .context import Context
 from .ending import end
@@ -308,6 +308,7 @@ def judge(context: Context, update: Update) -> Update:
         verdict, said = (Verdict.ILL, problem) if problem else (verdict, said)
     if verdict.good:
         _quarantine_what_was_left(context, update)
+        update = beside_jobs.have_it_leave(context, update)
         return end(context, update, Phase.COMMITTED, " ".join(filter(None, (update.reason, said))))
     if back and verdict is not Verdict.REFUSED:
         return rollback.begin(context, update, said, proven=verdict is not Verdict.SILENT)

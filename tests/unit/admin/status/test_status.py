@@ -3,11 +3,15 @@
 from pathlib import Path
 
 import pytest
+import salt.version
 
 from saltext_safeupdate.admin.status import status
 from saltext_safeupdate.admin.updates import rollout_requests
 from saltext_safeupdate.core.errors import InputError
-from saltext_safeupdate.core.host import locks
+from saltext_safeupdate.core.generations.generation import Report, Standing
+from saltext_safeupdate.core.generations.table import Generations
+from saltext_safeupdate.core.host import locks, processes
+from saltext_safeupdate.core.record.parts import Progress
 from saltext_safeupdate.core.record.phase import Phase
 from tests.support.this_host import VERSIONS, record
 
@@ -54,6 +58,28 @@ class TestStatus:
         drain = locks.acquire(made.settings.run_dir, "drain", "")
         assert status.status(made)["draining"] is True
         drain.close()
+
+    @pytest.mark.parametrize("standing", [Standing.OVERLAPPING, Standing.LEAVING])
+    def test_beside_an_earlier_minion_it_is_the_version_of_the_one_that_serves(
+        self, made, monkeypatch, standing
+    ):
+        """A job that the earlier one has begun ends later, and knows the old version only."""
+        monkeypatch.setattr(processes, "alive", lambda who: True)
+        generations, new = Generations(made.store), Report(at=2.0, version="9", extension="8")
+        record(made, Phase.WATCHING, progress=Progress(beside=("main:1",)))
+        for process, report in (("main:1", Report(at=1.0, version="1")), ("main:2", new)):
+            generations.begins(process)
+            generations.reports(process, report)
+        old = str(salt.version.__version__)
+        assert status.status(made)["running"] == old
+        generations.stands("main:1", standing)
+        assert status.status(made)["running"] == old, "the new one is on trial"
+        record(made, Phase.COMMITTED, progress=Progress(beside=("main:1",)))
+        assert status.status(made)["running"] == "9"
+        told = rollout_requests.report(made)
+        assert (told["version"], told["running"], told["extension"]) == ("9", "9", "8")
+        monkeypatch.setattr(processes, "alive", lambda who: who == "main:1")
+        assert status.status(made)["running"] == old, "the new one has died"
 
 
 class TestHistory:

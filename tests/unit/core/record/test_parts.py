@@ -70,6 +70,7 @@ FULL = {
         delay=7.0,
         silent=True,
         beside=("5",),
+        proven=3.5,
         completed=True,
         again=("salt-minion",),
     ),

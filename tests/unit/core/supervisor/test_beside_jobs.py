@@ -430,6 +430,41 @@ def test_the_new_minion_is_on_trial_from_the_restart_on(host, phase):
     assert not host.record(phase, id="u2").on_trial
 
 
+def test_it_is_no_trial_any_more_when_the_new_one_has_shown_that_it_works(host):
+    progress = Progress(beside=("main:1",), proven=1.0)
+    assert not host.record(Phase.WATCHING, progress=progress).on_trial
+
+
+@pytest.mark.parametrize("leaves", [True, False])
+def test_it_is_committed_when_the_earlier_minion_takes_no_more_jobs(host, leaves):
+    """Otherwise it would answer with the old version behind the end of the update."""
+    job, ends = host.job(), []
+    hands_over(host)
+
+    def looks():
+        trial_is_over = host.last.phase is Phase.WATCHING and not host.last.on_trial
+        if leaves and trial_is_over:
+            host.generations.stands(host.old, Standing.LEAVING)
+
+    host.clock.each_second = looks
+    save = host.store.save
+
+    def saves(update):
+        if update.phase is Phase.COMMITTED:
+            ends.append((host.generations.overlapping(), update.progress.proven))
+        return save(update)
+
+    host.store.save = saves
+    host.ask()
+    host.supervise()
+    assert host.last.phase is Phase.COMMITTED
+    ((serving, proven),) = ends
+    assert serving == ([] if leaves else [host.old])
+    waited = host.clock() - proven
+    assert waited < 3 if leaves else 10 <= waited < 12
+    job.close()
+
+
 def test_one_that_cannot_be_asked_is_not_handed_over(host):
     assert whose(host) == (host.old,)
     assert host.context([None] * 4).hands_over
