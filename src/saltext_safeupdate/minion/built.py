@@ -56,6 +56,7 @@ class Built:
         self.invoke = intake.invoke
         self.queue = intake.queue
         self.process_queue = intake.process_queue
+        self.process_state_queue = runs.in_turn(intake.process_queue)
         self.most = intake.most
         self.tidy_up = job_process.tidy_up
         self.told = succession.told

@@ -106,8 +106,9 @@ class Intake:
         if not self._succession.serves_on:
             self._masters.take_over(minion)
             self._start_first(minion)
+        original(minion)
         self._startup.begin(minion)
-        return original(minion)
+        return None
 
     @staticmethod
     def _start_first(minion: Any) -> None:
@@ -201,6 +202,7 @@ class Intake:
         process = None
         try:
             process = original(minion, data)
+            self._runs.has_begun(publication.function(data), process)
         finally:
             if process is None or minion.opts.get("multiprocessing", True):
                 # A child has the open file too; a thread closes it at its end.

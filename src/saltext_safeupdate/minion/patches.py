@@ -90,7 +90,7 @@ def patches(
         Patch(salt.utils.network, "dns_check", ("addr", "port"), or_wait_on),
         _by(minion, "_queue_job", ("self", "data"), later.by("queue")),
         _by(minion, "process_process_queue", ("self",), later.by("process_queue")),
-        _by(minion, "process_state_queue", ("self",), later.by("process_queue")),
+        _by(minion, "process_state_queue", ("self",), later.by("process_state_queue")),
         _by(minion, "_get_effective_process_count_max", ("self",), later.by("most")),
         _by(minion, "cleanup_subprocesses", ("self",), later.by("tidy_up")),
         # There are many events, and a minion that is never handed over need not pass them on.

@@ -167,7 +167,9 @@ class Scheduled:
             if self._waits(schedule.opts, func, data, late=True):
                 self._late[name] = (schedule, func, data)
             else:
+                log.info("safeupdate: the scheduled job %s starts now", name)
                 schedule._run_job(func, data)
+                self._runs.has_begun(func, _newest_process(schedule))
 
     def _waits(
         self, opts: Mapping[str, Any], func: str, data: Mapping[str, Any], *, late: bool = False
@@ -180,6 +182,8 @@ class Scheduled:
         if not publication.is_refused_beside_others(_published(func, data)):
             return False
         active = self._runs.active(opts)
+        if late and self._runs.one_begins(opts):
+            return True
         if all(map(self._runs.is_overdue, active)):
             return False
         return late or all(map(self._runs.is_earlier, active))
@@ -249,6 +253,12 @@ class Scheduled:
         instead(original)
         self._late[name] = (schedule, func, data)
         log.info("safeupdate: the scheduled job %s waits", name)
+
+
+def _newest_process(schedule: Any) -> Any:
+    listed = getattr(schedule, "_subprocess_list", None)
+    started = getattr(listed, "processes", ())
+    return started[-1] if started else None
 
 
 def _published(func: str, data: Mapping[str, Any]) -> dict[str, Any]:

@@ -20,6 +20,8 @@ log = logging.getLogger(__name__)
 
 # Seconds between two checks whether they may begin.
 _INTERVAL = 1.0
+# In a publication: it was decided that they begin now.
+_BEGIN = "safeupdate_begin"
 
 
 class Startup:
@@ -44,7 +46,7 @@ class Startup:
 
     def keep(self, minion: Any, data: dict[str, Any]) -> bool:
         """Keep a job if it is the startup states and may not begin yet; tell whether that is so."""
-        if not is_of_startup(data):
+        if not is_of_startup(data) or data.pop(_BEGIN, False):
             return False
         why = self._why_not(minion, data)
         if why:
@@ -62,9 +64,10 @@ class Startup:
             if self._why_not(*each):
                 return
             self._waiting.remove(each)
+            self._runs.begins()
             # As a job from one of Salt's queues: Salt has seen its JID already.
             _, data = each
-            data["__ignore_process_count_max"] = True
+            data |= {"__ignore_process_count_max": True, _BEGIN: True}
             handle, loop = minion._handle_decoded_payload, minion.io_loop
             if hasattr(loop, "spawn_callback"):
                 loop.spawn_callback(handle, data)
@@ -75,6 +78,8 @@ class Startup:
         """Return why they may not begin; if only overdue runs are active, do not be refused."""
         if self._unproven():
             return "this minion has to show first that the update works"
+        if self._runs.one_begins(minion.opts):
+            return "another state run begins"
         active = self._runs.active(minion.opts)
         for each in active:
             if not self._runs.is_overdue(each):

@@ -10,6 +10,7 @@ import salt.utils.minion
 from salt.exceptions import SaltDeserializationError
 
 from saltext_safeupdate.minion import proc_files
+from saltext_safeupdate.minion.state_runs import StateRuns
 
 JID = "20260101000000000001"
 
@@ -55,3 +56,31 @@ def test_what_stays_unreadable_is_said(job, monkeypatch):
         proc_files.running(salt.utils.minion.running, opts)
     assert sum(pauses) < 0.1, "the main process looks at them too"
     assert path.read_bytes() == b"\x81"
+
+
+def test_the_state_runs_that_are_active(job):
+    opts, path, noted = job
+    noted = {**noted, "fun": "state.apply"}
+    path.write_bytes(salt.payload.dumps(noted))
+    path.with_name("another").write_bytes(salt.payload.dumps({**noted, "fun": "cmd.run"}))
+    assert StateRuns.active(opts) == [noted]
+    for ended in (2**22 + 1, 1):
+        path.write_bytes(salt.payload.dumps({**noted, "pid": ended}))
+        assert StateRuns.active(opts) == [], "no process, or that of another program"
+    assert StateRuns.active({**opts, "cachedir": f"{path}.not-there"}) == []
+
+
+@pytest.mark.parametrize("half", [b"", b"\x81", b"\xc0"])
+def test_to_look_for_state_runs_removes_nothing(job, half):
+    """
+    A process opens its file, and writes it a moment later.
+
+    Salt removes what is empty. Then the job counts as none for as long as it runs.
+    """
+    opts, path, noted = job
+    path.write_bytes(half)
+    assert StateRuns.active(opts) == []
+    assert path.read_bytes() == half
+    run = {**noted, "fun": "state.apply"}
+    path.write_bytes(salt.payload.dumps(run))
+    assert StateRuns.active(opts) == [run]

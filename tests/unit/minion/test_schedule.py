@@ -493,6 +493,11 @@ def test_a_state_run_waits_for_earlier_ones_only(begin, active, waits, concurren
         schedule.eval()
         assert schedule.ran == []
         runs.runs = []
+        # And another one is not active yet.
+        runs.begins()
+        schedule.eval()
+        assert schedule.ran == []
+        runs.has_begun("state.sls", None)
         schedule.eval()
     assert schedule.ran == ["runs"]
     assert ("kwargs" in schedule.started) == concurrent

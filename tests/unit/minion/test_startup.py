@@ -1,6 +1,7 @@
 """Startup states, and published state runs, beside state runs that go on over a restart."""
 
 import os
+from types import SimpleNamespace
 
 import pytest
 
@@ -58,9 +59,11 @@ def test_they_wait_and_begin_once(how, unproven):
     assert world.begun(part) == []
     world.runs.runs, world.unproven = [], False
     assert world.begun(Part()) == [], "they are those of another part of the minion"
-    assert world.begun(part) == [{**STARTUP, "__ignore_process_count_max": True}]
+    (begun,) = world.begun(part)
+    assert begun.items() >= {**STARTUP, "__ignore_process_count_max": True}.items()
     assert len(world.begun(part)) == 1
-    assert not world.startup.keep(part, data)
+    assert not world.startup.keep(part, begun)
+    assert begun == {**STARTUP, "__ignore_process_count_max": True}
 
 
 @pytest.mark.parametrize(("active", "more"), [([], []), ([OVERDUE], [BESIDE])])
@@ -68,6 +71,48 @@ def test_they_do_not_wait_for_what_hangs(active, more):
     world, data = World(*active), {**STARTUP}
     assert not world.startup.keep(Part(), data)
     assert data["arg"] == [["x"], *more]
+
+
+def test_they_wait_for_a_run_that_has_begun_and_is_not_active_yet():
+    """Its process notes that after a moment, and Salt would refuse them then."""
+    world, part = World(OURS), Part()
+    world.startup.keep(part, {**STARTUP})
+    world.runs.has_begun("state.apply", SimpleNamespace(pid=os.getpid()))
+    world.runs.runs = []
+    assert world.begun(part) == []
+    world.runs.runs = [{**OURS, "pid": os.getpid()}]
+    assert world.begun(part) == []
+    world.runs.runs = []
+    assert len(world.begun(part)) == 1
+
+
+def test_they_wait_while_salt_looks_at_its_queue_of_state_runs():
+    world, part, looked = World(), Part(), []
+    look = world.runs.in_turn(lambda original, minion: looked.append(minion))
+    look(None, part)
+    part._state_queue_processing_active = True
+    assert world.startup.keep(part, {**STARTUP})
+    assert world.begun(part) == []
+    part._state_queue_processing_active = False
+    assert len(world.begun(part)) == 1
+    look(None, part)
+    assert looked == [part], "the startup states begin at this moment"
+    world.runs.has_begun("state.sls", None)
+    look(None, part)
+    assert looked == [part, part]
+
+
+def test_a_run_has_begun_for_a_moment_only():
+    """It may end before anybody looks, or never note that it is active."""
+    now = [100.0]
+    runs = StateRuns("", 0.0, lambda: now[0])
+    opts = {"cachedir": "/nonexistent"}
+    runs.begins()
+    assert runs.one_begins(opts)
+    runs.has_begun("test.ping", None)
+    assert runs.one_begins(opts)
+    now[0] += 10
+    assert not runs.one_begins(opts)
 
 
 def test_no_other_job_is_kept():
