@@ -169,6 +169,11 @@ def gather(opts: Mapping[str, Any], begun: Callable[[str], bool] | None) -> None
                     os.rename(os.path.join(source, name), os.path.join(target, name))
 
 
+def has_state_runs(opts: Mapping[str, Any]) -> bool:
+    """Tell whether a state run waits in the queue of this master."""
+    return bool(_names(_directories(opts)[1]))
+
+
 def _directories(opts: Mapping[str, Any]) -> tuple[str, str]:
     """Return the two queues of the master that *opts* names."""
     return salt.utils.state.job_queue_dir(opts), salt.utils.state.state_queue_dir(opts)

@@ -21,7 +21,7 @@ import salt.utils.minion
 
 from ..core.host import processes
 from ..patches import instead
-from . import proc_files
+from . import proc_files, queues
 
 _Process = Callable[[Callable[..., Any], Any], Any]
 # Seconds in which a process that begins a run has noted that it is active, or never does.
@@ -82,7 +82,11 @@ class StateRuns:
 
     def one_begins(self, opts: Mapping[str, Any]) -> bool:
         """Tell whether a run has begun that is not active yet, or Salt is about to begin one."""
-        if any(getattr(each, "_state_queue_processing_active", False) for each in self._queues):
+        looking = (
+            each for each in self._queues if getattr(each, "_state_queue_processing_active", False)
+        )
+        # It looks about once a second, and mostly there is none.
+        if any(queues.has_state_runs(each.opts) for each in looking):
             return True
         now = self._monotonic()
         self._begun = [

@@ -1,9 +1,11 @@
 """Startup states, and published state runs, beside state runs that go on over a restart."""
 
 import os
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import salt.utils.state
 
 from saltext_safeupdate.core.host import processes
 from saltext_safeupdate.core.record.phase import Phase
@@ -86,14 +88,25 @@ def test_they_wait_for_a_run_that_has_begun_and_is_not_active_yet():
     assert len(world.begun(part)) == 1
 
 
-def test_they_wait_while_salt_looks_at_its_queue_of_state_runs():
+@pytest.mark.parametrize("waits", [True, False])
+def test_they_wait_while_salt_takes_a_state_run_out_of_its_queue(tmp_path, waits):
     world, part, looked = World(), Part(), []
+    part.opts = {"cachedir": str(tmp_path)}
     look = world.runs.in_turn(lambda original, minion: looked.append(minion))
     look(None, part)
+    # Salt says so at each look, and there is mostly nothing in it.
     part._state_queue_processing_active = True
-    assert world.startup.keep(part, {**STARTUP})
-    assert world.begun(part) == []
-    part._state_queue_processing_active = False
+    if waits:
+        queue = Path(salt.utils.state.state_queue_dir(part.opts))
+        queue.mkdir(parents=True)
+        (queue / "queued_1_20260101000000000001.p").touch()
+        assert world.startup.keep(part, {**STARTUP})
+        assert world.begun(part) == []
+        part._state_queue_processing_active = False
+    else:
+        world.unproven = True
+        assert world.startup.keep(part, {**STARTUP})
+        world.unproven = False
     assert len(world.begun(part)) == 1
     look(None, part)
     assert looked == [part], "the startup states begin at this moment"
