@@ -27,7 +27,7 @@ OUTER = frozenset((venvs.SERIES[0], venvs.SERIES[-1]))
 ONLY = {
     # On the newest, integration/test_ordering and the lab order runs.
     "tests/functional/jobs": OUTER,
-    "tests/functional/master": OUTER,
+    "tests/functional/master": NEWEST,
     "tests/functional/ordering": OLDEST,
     "tests/functional/transactional": NEWEST,
     "tests/integration/test_attacks.py": NEWEST,

@@ -248,6 +248,7 @@ def test_from_a_package_to_a_slot_and_back_and_no_job_is_lost(from_package: Slot
     scene.assert_runs(OLD)
 
 
+@pytest.mark.soak
 def test_a_salt_in_a_virtual_environment_goes_to_a_slot_and_from_a_broken_one_back(
     from_venv: InVenv,
 ) -> None:

@@ -105,7 +105,7 @@ def _swapped(scene: EngineScene, version: str, **states: Any) -> None:
     assert scene.pid() not in ("0", pid)
 
 
-@pytest.mark.parametrize("scene", ["apt", "dnf", ZYPPER], indirect=True, scope="module")
+@on_each
 def test_removed_and_installed(scene: EngineScene) -> None:
     _swapped(scene, OLD, gone=_gone(scene), here=_here(scene, OLD))
 
