@@ -118,6 +118,8 @@ def test_whatever_comes_in_between_each_state_runs_once(scene: JobScene) -> None
     other = scene.publish("cmd.run", f"echo other >> {WORK}.other; sleep 50")
     scene.master.wait(lambda: scene.container.exists(f"{WORK}.other"), 60, "the other job")
     jid = scene.publish("state.apply", "chain")
+    # Of two that come together, Salt may take the second one first, and refuse the other.
+    scene.master.wait(lambda: scene.container.exists(WORK), 60, "its first state")
     waits = scene.publish("state.apply", "waits", queue=True)
     scene.master.wait(lambda: held(scene, jid), 60, "the run to be suspended")
     assert scene.master.returns(jid) == {}
