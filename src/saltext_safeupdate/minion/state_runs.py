@@ -85,7 +85,7 @@ class StateRuns:
         looking = (
             each for each in self._queues if getattr(each, "_state_queue_processing_active", False)
         )
-        # It looks about once a second, and mostly there is none.
+        # It looks about once a second, mostly at an empty queue.
         if any(queues.has_state_runs(each.opts) for each in looking):
             return True
         now = self._monotonic()
