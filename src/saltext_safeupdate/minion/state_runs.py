@@ -61,7 +61,8 @@ class StateRuns:
 
     def has_begun(self, function: str, process: Any) -> None:
         """Note that this process has begun a job; it may be a thread, or None."""
-        if not function.startswith("state."):
+        # Salt sees no state run in a job of several functions.
+        if not function.startswith("state.") or "," in function:
             return
         self._begun = [each for each in self._begun if each[0]]
         pid = getattr(process, "pid", None)

@@ -122,7 +122,8 @@ def test_a_run_has_begun_for_a_moment_only():
     opts = {"cachedir": "/nonexistent"}
     runs.begins()
     assert runs.one_begins(opts)
-    runs.has_begun("test.ping", None)
+    for others in ("test.ping", "state.apply,test.ping"):
+        runs.has_begun(others, SimpleNamespace(pid=os.getpid()))
     assert runs.one_begins(opts)
     now[0] += 10
     assert not runs.one_begins(opts)
