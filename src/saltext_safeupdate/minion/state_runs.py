@@ -51,8 +51,8 @@ class StateRuns:
     def active(opts: Mapping[str, Any]) -> list[dict[str, Any]]:
         """Return the state runs that are active."""
         threads = not opts.get("multiprocessing", True)
-        listed = salt.utils.minion.running if threads else proc_files.listed
-        found: Iterable[dict[str, Any]] = listed(opts)
+        read = salt.utils.minion.running if threads else proc_files.listed
+        found: Iterable[dict[str, Any]] = read(opts)
         return [each for each in found if str(each.get("fun", "")).startswith("state.")]
 
     def begins(self) -> None:
