@@ -116,10 +116,19 @@ class JobScene(Scene):
         self.master.wait(lambda: line in self.traces(), timeout, f"the trace {line}")
 
     def kill(self, signal: str = "KILL", who: str = "all") -> None:
-        """Kill the minion; return when systemd has noticed, or a start would do nothing."""
+        """
+        Kill the minion; return when systemd has noticed, or a start would do nothing.
+
+        A unit with ``Restart=`` may have started it again by then: Salt ends with a failure if a
+        SIGTERM comes while it starts.
+        """
+        before = self.pid()
         self.container.run(["systemctl", "kill", "-s", signal, f"--kill-who={who}", "salt-minion"])
         self.master.wait(
-            lambda: self.container.service()["ActiveState"] in ("inactive", "failed"),
+            lambda: (
+                self.container.service()["ActiveState"] in ("inactive", "failed")
+                or self.pid() not in ("0", before)
+            ),
             120,
             "the minion to be gone",
         )
