@@ -106,6 +106,7 @@ class Intake:
         if not self._succession.serves_on:
             self._masters.take_over(minion)
             self._start_first(minion)
+        # Salt may begin to take a state run out of its queue now: startup states wait for that.
         original(minion)
         self._startup.begin(minion)
         return None

@@ -169,7 +169,6 @@ class Scheduled:
             else:
                 log.info("safeupdate: the scheduled job %s starts now", name)
                 schedule._run_job(func, data)
-                self._runs.has_begun(func, _newest_process(schedule))
 
     def _waits(
         self, opts: Mapping[str, Any], func: str, data: Mapping[str, Any], *, late: bool = False
@@ -181,9 +180,9 @@ class Scheduled:
         """
         if not publication.is_refused_beside_others(_published(func, data)):
             return False
-        active = self._runs.active(opts)
         if late and self._runs.one_begins(opts):
             return True
+        active = self._runs.active(opts)
         if all(map(self._runs.is_overdue, active)):
             return False
         return late or all(map(self._runs.is_earlier, active))
@@ -235,7 +234,9 @@ class Scheduled:
         previous = current.get()
         current.begin(job)
         try:
-            return original(schedule, func, data, *rest, **kwargs)
+            started = original(schedule, func, data, *rest, **kwargs)
+            self._runs.has_begun(func, _newest_process(schedule))
+            return started
         finally:
             # A child has the open file, too.
             current.end()
